@@ -135,9 +135,7 @@ class Config:
     @property
     def active_detectors(self) -> tuple[str, ...]:
         """The detectors that are on: `detectors`, or what the rule brings; only `adaptive` brings any."""
-        if self.detectors is not None:
-            return self.detectors
-        return ("state",) if self.rule == "adaptive" else ()
+        return self.detectors if self.detectors is not None else ("state",) if self.rule == "adaptive" else ()
 
     @property
     def refuses(self) -> bool:

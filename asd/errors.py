@@ -26,8 +26,7 @@ def and_more(names: Sequence[object], most: int = 3, between: str = ", ") -> str
     >>> and_more(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return between.join(map(str, names[:most])) + more
+    return between.join(map(str, names[:most])) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def how_many(count: int, noun: str, plural: str = "") -> str:

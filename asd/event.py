@@ -62,8 +62,7 @@ def event_id(
     >>> event_id("run1", 0, "model.norm_out", 7, "anomaly", host="node7", device="Ascend:0")
     'a24e345a88ea74297597a474a2b38334'
     """
-    facts = json.dumps([run, rank, checkpoint, step, kind, key, host, device])
-    return hashlib.sha256(facts.encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([run, rank, checkpoint, step, kind, key, host, device]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

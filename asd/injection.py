@@ -188,9 +188,7 @@ class Fault:
         if self.chance == 1:
             return self
         random = np.random.default_rng((self.seed, call))
-        if random.random() >= self.chance:
-            return None
-        return replace(self, seed=int(random.integers(2**31)), chance=1.0)
+        return None if random.random() >= self.chance else replace(self, seed=int(random.integers(2**31)), chance=1.0)
 
     @property
     def operation(self) -> str:

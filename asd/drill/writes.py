@@ -133,8 +133,7 @@ class Overlay:
             return
         if self._exists(self._found(path)):
             raise FileExistsError(17, "File exists", path)
-        parent = os.path.dirname(os.path.abspath(os.fsdecode(path)))
-        if not self._exists(self._found(parent)):
+        if not self._exists(self._found(os.path.dirname(os.path.abspath(os.fsdecode(path))))):
             raise FileNotFoundError(2, "No such file or directory", path)
         os.makedirs(os.path.dirname(below), exist_ok=True)
         self._real["mkdir"](below, mode)

@@ -18,9 +18,7 @@ def number(text: str) -> float | None:
     (nan, 1000000.0, None)
     """
     text = text.strip()
-    if _NUMBER.fullmatch(text) is None:
-        return None
-    return float(text.partition("(")[0])
+    return None if _NUMBER.fullmatch(text) is None else float(text.partition("(")[0])
 
 
 def whole(text: str) -> int:

@@ -167,9 +167,7 @@ def _damage(manifest: Manifest, path: Path) -> str:
         found, _ = digest_of(path)
     except OSError as error:
         return f"it can't be read ({error.strerror or error})"
-    if found != manifest.sha256:
-        return f"its SHA-256 is {found[:16]}... and was {manifest.sha256[:16]}..."
-    return ""
+    return f"its SHA-256 is {found[:16]}... and was {manifest.sha256[:16]}..." if found != manifest.sha256 else ""
 
 
 def _why(manifest: Manifest, path: Path, first_sign: int | None) -> str:

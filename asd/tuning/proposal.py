@@ -42,9 +42,7 @@ def tests_of(config: Config) -> tuple[Test, ...]:
     if "upper" not in takes:
         able = ", ".join(name for name, rule in RULES.items() if "upper" in rule.takes)
         raise ConfigError("ASD_RULE", config.rule, f"one of {able}; {config.rule} has thresholds of its own")
-    if "sigma" not in takes:
-        return (RATIO,)
-    return NORM, JUMP
+    return (RATIO,) if "sigma" not in takes else (NORM, JUMP)
 
 
 class Scores:
@@ -205,6 +203,5 @@ def threshold(largest: Sequence[float], count: int, share: float) -> int | None:
     """
     if count < ENOUGH or len(largest) < KEPT:
         return None
-    bits = exceeded_by([log2(each) for each in largest], count, share, widen=_WIDEN)
-    score = max(*largest, 2.0 ** min(bits, 1023.0))
+    score = max(*largest, 2.0 ** min(exceeded_by([log2(each) for each in largest], count, share, widen=_WIDEN), 1023.0))
     return HIGHEST if not isfinite(score) or score >= HIGHEST else max(LOWEST, ceil(score))

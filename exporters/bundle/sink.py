@@ -44,8 +44,7 @@ class Evidence:
     def place(self, step: int) -> str:
         """Returns the folder for the evidence of `step`; empty when there are too many already."""
         if self._place is None or self._place.step != step:
-            full = self._count >= MOST_BUNDLES
-            self._place = _Place(step, "" if full else str(self._free_folder(step)))
+            self._place = _Place(step, "" if self._count >= MOST_BUNDLES else str(self._free_folder(step)))
         return self._place.folder
 
     def __call__(self, event: Event) -> None:
@@ -93,8 +92,7 @@ class Evidence:
 
     def _remove_leftovers(self) -> None:
         """Removes half bundles of this rank, of any run: their processes were killed."""
-        pattern = f"*/.rank{self.origin.rank}-step*{_PART}"
-        for part in _matching(Path(self.config.run_dir) / "evidence", pattern):
+        for part in _matching(Path(self.config.run_dir) / "evidence", f"*/.rank{self.origin.rank}-step*{_PART}"):
             shutil.rmtree(part, ignore_errors=True)
 
 

@@ -74,6 +74,5 @@ def plain(text: str, longest: int) -> str:
     >>> plain("two\nlines", 100)
     'two lines'
     """
-    seen = "".join(letter if letter.isprintable() else " " for letter in text)
-    line = " ".join(seen.split())
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= longest else f"{line[: longest - 3]}..."

@@ -106,8 +106,7 @@ class AsdCollector(Collector):
     def _families(self, rows: Sequence[RankRow]) -> Iterable[Metric]:
         yield self._build_info()
         yield from _rank_families(rows, self.alive)
-        known = [(row.labels, row.status) for row in rows if row.status is not None]
-        yield from _status_families(known)
+        yield from _status_families([(row.labels, row.status) for row in rows if row.status is not None])
         yield from _event_families(rows, self.ledger.policy)
         yield from _checkpoint_families(rows)
 

@@ -31,8 +31,7 @@ class RankRow(NamedTuple):
         Events of an earlier process of this run are in the ledger only; events lost to a full disk are in the status
         only.
         """
-        counted = self.status.anomalies.get(level, 0) if self.status is not None else 0
-        return max(self.counts.anomalies[level], counted)
+        return max(self.counts.anomalies[level], self.status.anomalies.get(level, 0) if self.status is not None else 0)
 
 
 def clean(text: str) -> str:
@@ -76,14 +75,13 @@ def make_rows(statuses: Iterable[Status], ledger: Ledger, devices: DeviceMap, no
     for key in dict.fromkeys((*newest, *counts)):
         names = devices(key.host, key.device)
         labels = (clean(names.id), clean(key.host), str(key.rank), clean(key.run))
-        unknown = DeviceRecord(key.host, key.device, key.rank)
         row = RankRow(
             labels,
             clean(key.device),
             clean(names.vdie_id),
             newest.get(key),
             counts.get(key) or RankCounts(),
-            records.get((key.host, key.device), unknown),
+            records.get((key.host, key.device), DeviceRecord(key.host, key.device, key.rank)),
         )
         if labels not in rows or _last(row) >= _last(rows[labels]):  # as of devices `NPU:3` and `Ascend:3`
             rows[labels] = row

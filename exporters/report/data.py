@@ -188,5 +188,4 @@ def _state(status: Status, now: float, lives: Liveness) -> str:
     if not lives(status):
         return "lost"
     # Of a process on another machine nothing but its last word is known.
-    here = lives.sees(status)
-    return "running" if here or now - status.written <= _SILENT_SECONDS else "silent"
+    return "running" if lives.sees(status) or now - status.written <= _SILENT_SECONDS else "silent"

@@ -63,9 +63,8 @@ def _codes(data: RunData) -> list[str]:
 
 def _link_from(folder: Path, run_dir: Path) -> str:
     """Returns the relative address of the run folder, percent-encoded."""
-    relative = os.path.relpath(run_dir.resolve(), folder.resolve())
     # The dot prevents a first part with a colon from being taken for a scheme.
-    return "./" + quote(os.fsencode(relative))
+    return "./" + quote(os.fsencode(os.path.relpath(run_dir.resolve(), folder.resolve())))
 
 
 def _header(data: RunData, verdict: RunVerdict) -> Html:

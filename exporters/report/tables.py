@@ -27,8 +27,7 @@ def table(
         left: Number of further rows that are left out.
     """
     shown = [_table(heads, rows[:opened])] if rows else []
-    folded = [_table(heads, rows[opened:])] if len(rows) > opened else []
-    return [*shown, *fold(folded, len(rows) - opened, noun, left)]
+    return [*shown, *fold([_table(heads, rows[opened:])] if len(rows) > opened else [], len(rows) - opened, noun, left)]
 
 
 def fold(content: Sequence[Html], count: int, noun: str, left: int) -> list[Html]:
@@ -49,8 +48,7 @@ def _table(heads: Sequence[str], rows: Sequence[Row]) -> Html:
         for head, numeric in zip(heads, numbers, strict=True)
     ]
     body = [tag("tr", map(_cell, row.cells), class_=row.kind or None) for row in rows]
-    content = tag("table", tag("thead", tag("tr", titles)), tag("tbody", body))
-    return tag("div", content, class_="scroll", tabindex="0")
+    return tag("div", tag("table", tag("thead", tag("tr", titles)), tag("tbody", body)), class_="scroll", tabindex="0")
 
 
 def _cell(content: str | float | None) -> Html:

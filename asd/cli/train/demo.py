@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
     fault = Fault.parse(_FAULT if args.fault is None else args.fault)
     config = Config.from_env({**os.environ, "NPU_ASD_ENABLE": "1", "ASD_ON_ANOMALY": "stop"})
     out = args.out if args.out is not None else Path(config.run_dir) / "demo"
-    all_parts = PARTS if args.fault is None else PARTS[:1]
-    parts = list(all_parts) if args.parts is None else args.parts.split(",")
+    parts = list(PARTS if args.fault is None else PARTS[:1]) if args.parts is None else args.parts.split(",")
     if not set(parts) <= set(PARTS):
         raise ConfigError("--parts", args.parts, f"pass some of {', '.join(PARTS)}, separated by commas")
     if args.steps < 20:

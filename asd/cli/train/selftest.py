@@ -113,8 +113,7 @@ def _run_child(arguments: list[str], mode: str) -> tuple[list[Finding], int, str
     told = [each for line in out.decode(errors="replace").splitlines() if (each := read_line(line)) is not None]
     found, words = [each for each in told if each.state != BEGUN], errors.decode(errors="replace").strip().splitlines()
     if code != 0 and not (code == 2 and not found):
-        begun = told[-1] if told and told[-1].state == BEGUN else None
-        found.append(_unfinished(code, mode, begun, words))
+        found.append(_unfinished(code, mode, told[-1] if told and told[-1].state == BEGUN else None, words))
     return found, code, words[-1] if words else ""
 
 

@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
     devices = read_device_map(args.device_map, host) if args.device_map else npu_smi_map()
     more = {"policy": read_strike_policy(args), "devices": devices, "checkpoints": args.checkpoints}
     with stopped() as stop, contextlib.closing(Agent(run_dirs, args.state, host=host, **more)) as agent:
-        collector = NodeCollector(agent, devices)
-        server = serve_node(collector, address=args.address, port=args.port, web_config=web_config)
+        server = serve_node(NodeCollector(agent, devices), address=args.address, port=args.port, web_config=web_config)
         try:
             folders = ", ".join(map(str, run_dirs))
             write_line(sys.stderr, f"asd: serving {folders} at {server.url}/metrics")

@@ -74,8 +74,7 @@ class ComparedRow(msgspec.Struct, gc=False):
     def types_differ(self) -> bool:
         """True where both sides are tensors, of different types."""
         slots = (self.tested, self.trusted)
-        kinds = {slot.kind for slot in slots if slot is not None and slot.scalar is None}
-        return len(kinds) > 1
+        return len({slot.kind for slot in slots if slot is not None and slot.scalar is None}) > 1
 
 
 class CallRows(msgspec.Struct, gc=False, eq=False):
@@ -161,9 +160,7 @@ def mode_of(tested: Dump, trusted: Dump) -> str:
             raise StateError(f"{dump.path} holds no data of any operator (task {dump.task or 'unknown'!r}).")
     if tested.task == trusted.task == "tensor":
         return "tensor"
-    if _has_md5(tested) and _has_md5(trusted):
-        return "md5"
-    return "statistics"
+    return "md5" if _has_md5(tested) and _has_md5(trusted) else "statistics"
 
 
 def _compare_slots(

@@ -295,8 +295,7 @@ class _ModuleTree:
     def _add(self, name: str) -> None:
         if not name.startswith(_PREFIXES) or name in self._paths:
             return
-        base = split_name(name)[0].partition(".")[2]
-        path, _, kind = base.rpartition(".")
+        path, _, kind = split_name(name)[0].partition(".")[2].rpartition(".")
         self._paths[name] = path
         self._classes.setdefault(path, kind)
         parts = path.split(".") if path else []

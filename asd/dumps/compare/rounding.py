@@ -237,8 +237,7 @@ def _allowed(pairs: Sequence[ComparedRow]) -> float:
 
 def _own_scale(row: ComparedRow, scale: TensorScale | None) -> TensorScale:
     """Returns the scale of a row: its own for an operand, that of all operands for a result."""
-    is_given = row.state in ("input", "parameters")
-    if scale is None or row.trusted is None or is_given or scale[1] >= _FILL:
+    if scale is None or row.trusted is None or row.state in ("input", "parameters") or scale[1] >= _FILL:
         return scale_of([] if row.trusted is None else [row.trusted])
     return scale
 

@@ -91,8 +91,7 @@ class ComparisonOutcome:
         """The answer in one sentence."""
         pair = self.first
         if pair is not None and pair.divergence is not None:
-            where = f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else ""
-            return pair.divergence.sentence + where
+            return pair.divergence.sentence + (f" [{pair.where}]" if pair.where and len(self.pairs) > 1 else "")
         unmatched = sum(pair.verdicts[UNMATCHED] for pair in self.pairs)
         compared = sum(pair.compared for pair in self.pairs)
         left = sum(pair.rows for pair in self.pairs) - compared - unmatched

@@ -213,8 +213,7 @@ def _number(pattern: re.Pattern[str], name: str) -> int | None:
 
 def _rank(folder: Path) -> int | None:
     """Returns the rank of a folder; a single folder named after a process has rank 0."""
-    process = _PROCESS.fullmatch(folder.name)
-    if process is None:
+    if _PROCESS.fullmatch(folder.name) is None:
         return _number(_RANK, folder.name)
     others = [each for pattern in ("rank*", "proc*") for each in folder.parent.glob(pattern)]
     return _number(_PROCESS, folder.name) if len(others) > 1 else 0
@@ -222,8 +221,7 @@ def _rank(folder: Path) -> int | None:
 
 def _environment(text: str) -> dict[str, str]:
     """Its parts: `MindSpore=2.9.0; device=CPU; ...`. Older dumps say `MindSpore 2.9.0 on CPU`."""
-    parts = dict(part.split("=", 1) for part in text.split("; ") if "=" in part)
-    return parts or {"version": text}
+    return dict(part.split("=", 1) for part in text.split("; ") if "=" in part) or {"version": text}
 
 
 def _framework(entries: dict[str, Entry]) -> str:

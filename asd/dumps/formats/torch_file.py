@@ -79,8 +79,7 @@ class TorchFile(TensorFile):
             or count < offset + self.size
         ):
             raise StateError(f"{self.path} is cut short or foreign: its elements are not where it says.")
-        header = os.pread(self._handle, _LOCAL_HEADER, info.header_offset)
-        name, extra = struct.unpack("<26x2H", header)
+        name, extra = struct.unpack("<26x2H", os.pread(self._handle, _LOCAL_HEADER, info.header_offset))
         self._offset = info.header_offset + _LOCAL_HEADER + name + extra + offset * self.dtype.itemsize
 
 

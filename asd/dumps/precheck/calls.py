@@ -71,8 +71,7 @@ def read_calls(path: Path) -> tuple[str, list[Call]]:
 def _is_of_shapes(call: Call) -> bool:
     """Returns whether a call returned only sizes or types, so that no element was computed."""
     given = [value for _, value in leaves(call.outputs)]
-    sizes = bool(given) and all(isinstance(value, (int, DtypeArgument)) for value in given)
-    return sizes and not call.problem
+    return bool(given) and not call.problem and all(isinstance(value, (int, DtypeArgument)) for value in given)
 
 
 def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:

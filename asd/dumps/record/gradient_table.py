@@ -26,8 +26,7 @@ Array = np.ndarray[Any, Any]
 
 def columns(config: DebuggerConfig) -> list[str]:
     """Returns the header of the table."""
-    check = ["MD5"] if config.grad_level == "L0" else []
-    return ["param_name", *check, "max", "min", "norm", "shape"]
+    return ["param_name", *(["MD5"] if config.grad_level == "L0" else []), "max", "min", "norm", "shape"]
 
 
 def row(name: str, gradient: Array, config: DebuggerConfig) -> list[str]:

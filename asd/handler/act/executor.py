@@ -221,8 +221,7 @@ class Executor:
             what += f", {attempts} tries failed"
         sentence = f"{what} ({reason}); next try in {pause:g} s."
         # Reported once, and at once where the scheduler refuses; the tries go on.
-        action = "failed" if attempts == (_RETRIES if retry else 1) else case.state
-        return self._decide(action, sentence, case, now)
+        return self._decide("failed" if attempts == (_RETRIES if retry else 1) else case.state, sentence, case, now)
 
     def _decide(self, action: str, reason: str, case: Case, now: float) -> Decision:
         return Decision(action=action, reason=reason, time=now, device=case.named, event_id=case.event_id, case=case.n)

@@ -69,8 +69,7 @@ class Slurm:
             return
         marks = {name: event for name, event in state.marks.items() if name != label(device)}
         # UNDRAIN leaves a node that is down as it is; RESUME would bring it up.
-        change = [f"Reason={reason_for(marks)}"] if marks else ["State=UNDRAIN"]
-        self._update(device, *change, ours=False)
+        self._update(device, *([f"Reason={reason_for(marks)}"] if marks else ["State=UNDRAIN"]), ours=False)
 
     def _read(self, device: Device) -> NodeState:
         node = self._node(device)
