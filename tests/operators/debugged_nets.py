@@ -1,5 +1,6 @@
 """A small network for the tests of the debugger, trained in PyNative."""
 
+import contextlib
 import json
 
 import mindspore as ms
@@ -38,6 +39,16 @@ class Net(nn.Cell):
 def batches(count):
     draw = np.random.default_rng(5)
     return [Tensor(draw.standard_normal((4, 8)).astype(np.float32)) for _ in range(count)]
+
+
+@contextlib.contextmanager
+def recording(net, folder, **settings):
+    """What is done inside is recorded, by default all of it with check sums; gives the debugger."""
+    config = {"task": "md5", "level": "mix", "dump_path": str(folder), **settings}
+    debugger = PrecisionDebugger(DebuggerConfig.of(config))
+    debugger.start(net)
+    yield debugger
+    debugger.stop()
 
 
 def recorded(step, net, given, debugger):

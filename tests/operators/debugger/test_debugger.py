@@ -8,10 +8,9 @@ from unittest.mock import MagicMock
 import mindspore as ms
 import numpy as np
 import pytest
-from debugged_nets import Net, batches, dump_of, recorded, trained
+from debugged_nets import Net, batches, dump_of, recorded, recording, trained
 from mindspore import Tensor, nn
 
-from asd.dumps.record.debugger_config import DebuggerConfig
 from asd.errors import ConfigError
 from asd.operators import DumpConfig, PrecisionDebugger
 
@@ -57,10 +56,8 @@ def test_every_module_is_recorded_forward_and_backward(dumped):
 def test_parameters_are_recorded_as_the_call_found_them_and_a_norm_still_updates_its_own(dtype, tmp_path):
     net = nn.SequentialCell(nn.Dense(8, 8), nn.BatchNorm1d(8, moving_mean_init="zeros")).to_float(dtype)
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.05)).set_train()
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "mix", "dump_path": str(tmp_path)}))
-    debugger.start(net)
-    step(batches(1)[0])
-    debugger.stop()
+    with recording(net, tmp_path):
+        step(batches(1)[0])
     found = dump_of(tmp_path)[0]["data"]["Cell.1.BatchNorm1d.forward.0"]["parameters"]["moving_mean"]
     assert (found["Max"], found["Min"]) == (0.0, 0.0)
     assert net[1].moving_mean.asnumpy().any()
@@ -83,11 +80,8 @@ def test_the_gradient_of_an_input_is_that_of_the_module_alone(tmp_path):
             return (self.twice(value) + 5.0 * value).sum()
 
     net = Around()
-    config = {"task": "tensor", "level": "mix", "dump_path": str(tmp_path)}
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
-    debugger.start(net)
-    total = ms.grad(net)(x)
-    debugger.stop()
+    with recording(net, tmp_path, task="tensor"):
+        total = ms.grad(net)(x)
     gradients = {
         path.name.partition(".backward.")[2]: np.load(path)
         for path in (tmp_path / "step0" / "rank0" / "dump_tensor_data").glob("Cell.twice.*.backward.0.*")
@@ -123,10 +117,8 @@ def test_the_check_sum_of_a_modules_code_needs_no_constant_and_is_one_for_each_o
     sums = set()
     for folder, code in zip((tmp_path / "one", tmp_path / "other"), codes, strict=False):
         net = type("Net", (nn.Cell,), {"construct": eval(f"lambda self, x: {code}")})()
-        debugger = PrecisionDebugger(task="statistics", level="L0", dump_path=folder)
-        debugger.start(net)
-        net(batches(1)[0])
-        debugger.stop()
+        with recording(net, folder, level="L0"):
+            net(batches(1)[0])
         sums.add(dump_of(folder)[0]["data"]["Cell.model.Net.forward.0"]["attributes"]["construct"])
     assert len(sums) == 1
 
@@ -146,11 +138,9 @@ class Mute:
 
 @pytest.mark.parametrize("held", [{}, {Mute(): 1}])
 def test_what_has_no_form_in_a_dump_ends_no_training(held, tmp_path, caplog):
-    net, debugger = Holds(held), PrecisionDebugger(task="statistics", level="L0", dump_path=str(tmp_path))
-    with caplog.at_level(logging.ERROR, "asd"):
-        debugger.start(net)
+    net = Holds(held)
+    with caplog.at_level(logging.ERROR, "asd"), recording(net, tmp_path, task="statistics", level="L0"):
         net(batches(1)[0], np.complex64(1j))
-        debugger.stop()
     assert ["the training continues" in said for said in caplog.messages] == [True] * len(held)
     entry = dump_of(tmp_path)[0]["data"]["Cell.model.Holds.forward.0"]
     assert held or entry["input_args"][1] is None

@@ -4,7 +4,7 @@ import logging
 
 import mindspore as ms
 import pytest
-from debugged_nets import Net, batches, dump_of
+from debugged_nets import Net, batches, dump_of, recording
 from mindspore import nn
 
 from asd.dumps.record.debugger_config import DebuggerConfig
@@ -48,12 +48,9 @@ def test_stop_before_the_backward_pass_leaves_the_forward_pass_and_a_training_as
 def test_the_compiled_graph_of_an_optimizer_is_no_reason_to_warn_of_what_graphs_do_not_show(tmp_path, caplog):
     net = Net()
     optimizer = nn.SGD(net.trainable_params(), 0.05)
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": "mix", "dump_path": str(tmp_path)}))
-    with caplog.at_level(logging.WARNING, "asd"):
-        debugger.start(net)
+    with caplog.at_level(logging.WARNING, "asd"), recording(net, tmp_path) as debugger:
         debugger.end_training_at_once()
         _, gradients = ms.value_and_grad(net, None, optimizer.parameters)(batches(1)[0])
         optimizer(gradients)
-        debugger.stop()
     assert "Cell.head.Dense.backward.0" in dump_of(tmp_path)[0]["data"]
     assert not [record for record in caplog.records if record.name == "asd"]

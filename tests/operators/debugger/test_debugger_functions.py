@@ -1,14 +1,13 @@
 """Functions with a gradient of their own, MindSpore's `_Function`, in a network that the debugger records."""
 
+from contextlib import nullcontext
+
 import mindspore as ms
 import numpy as np
 import pytest
-from debugged_nets import dump_of
+from debugged_nets import dump_of, recording
 from mindspore import Tensor, nn
 from mindspore.common._grad_function import _Function
-
-from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.operators import PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -56,23 +55,19 @@ class Net(nn.Cell):
         return first.sum() + 2 * second.sum()
 
 
-def trained(config=None):
+def trained(record=None):
     net = Net()
     optimizer = nn.SGD(net.trainable_params(), 0.001)
     batch = Tensor(np.arange(8, dtype=np.float32).reshape(2, 4) / 8)
-    debugger = PrecisionDebugger(DebuggerConfig.of(config)) if config else None
-    if debugger:
-        debugger.start(net)
-    loss, gradients = ms.value_and_grad(net, None, optimizer.parameters)(batch)
-    optimizer(gradients)
-    if debugger:
-        debugger.stop()
+    with recording(net, **record) if record else nullcontext():
+        loss, gradients = ms.value_and_grad(net, None, optimizer.parameters)(batch)
+        optimizer(gradients)
     return float(loss.asnumpy()).hex(), [parameter.asnumpy().tobytes() for parameter in net.get_parameters()]
 
 
 @pytest.mark.parametrize("level", ["L1", "mix"])
 def test_a_training_with_functions_of_their_own_gradient_is_recorded_and_bit_equal(level, tmp_path):
-    assert trained({"task": "tensor", "level": level, "dump_path": str(tmp_path)}) == trained()
+    assert trained({"folder": tmp_path, "task": "tensor", "level": level}) == trained()
     if level == "L1":
         return
     folder, data = tmp_path / "step0" / "rank0" / "dump_tensor_data", dump_of(tmp_path)[0]["data"]

@@ -1,11 +1,8 @@
 """What each level and scope records, and that a debugger records its own level where an earlier one had another."""
 
 import pytest
-from debugged_nets import Net, batches, dump_of
+from debugged_nets import Net, batches, dump_of, recording
 from mindspore import nn
-
-from asd.dumps.record.debugger_config import DebuggerConfig
-from asd.operators import PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -15,12 +12,9 @@ def test_each_level_has_its_entries_after_a_debugger_of_another_level_too(tmp_pa
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
     names, parents = {}, {}
     for level in ("mix", "L0", "L1"):
-        folder = tmp_path / level
-        debugger = PrecisionDebugger(DebuggerConfig.of({"task": "md5", "level": level, "dump_path": str(folder)}))
-        debugger.start(net)
-        step(batches(1)[0]).asnumpy()
-        debugger.stop()
-        dump, stack, construct = dump_of(folder)
+        with recording(net, tmp_path / level, level=level):
+            step(batches(1)[0]).asnumpy()
+        dump, stack, construct = dump_of(tmp_path / level)
         names[level], parents[level] = set(dump["data"]), construct
         assert set(stack) == {name for name in names[level] if "forward" in name}
     modules = {name for name in names["mix"] if name.startswith("Cell.")}
@@ -41,19 +35,17 @@ FORWARD = [
 ]
 
 
-def one_step(config):
+def one_step(folder, **config):
     net = Net()
     step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.05, 0.9))
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
-    debugger.start(net)
-    step(batches(1)[0]).asnumpy()
-    debugger.stop()
+    with recording(net, folder, **config):
+        step(batches(1)[0]).asnumpy()
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_a_scope_ends_with_its_last_entry(level, tmp_path):
     scope = [FIRST.format("forward"), LAST.format("forward")]
-    one_step({"task": "tensor", "level": level, "dump_path": str(tmp_path), "tensor": {"scope": scope}})
+    one_step(tmp_path, task="tensor", level=level, tensor={"scope": scope})
     dump, stack, construct = dump_of(tmp_path)
     names = [name for name in dump["data"] if not name.startswith("Primitive.")]
     assert names == [name for name in FORWARD if level == "mix" or name in scope]
@@ -67,7 +59,7 @@ def test_a_scope_ends_with_its_last_entry(level, tmp_path):
 
 def test_a_scope_of_the_backward_pass_has_the_gradients_of_its_own_modules_parameters(tmp_path):
     scope = ["Cell.head.Dense.backward.0", LAST.format("backward")]
-    one_step({"task": "md5", "level": "L0", "dump_path": str(tmp_path), "md5": {"scope": scope}})
+    one_step(tmp_path, level="L0", md5={"scope": scope})
     assert set(dump_of(tmp_path)[0]["data"]) == {
         *scope,
         "Cell.head.Dense.parameters_grad.0",

@@ -2,11 +2,9 @@
 
 import mindspore as ms
 import pytest
-from debugged_nets import batches, dump_of
+from debugged_nets import batches, dump_of, recording
 from mindspore import nn, ops
 from mindspore.ops import operations as P  # noqa: N812
-
-from asd.operators import PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -50,10 +48,8 @@ SHAPES = {"Primitive.shape.Shape.0.forward", "Primitive.shape.Shape.1.forward", 
 def test_operators_are_numbered_by_attribute_and_class_and_shapes_are_calls(tmp_path):
     net = Net()
     step = ms.value_and_grad(net, None, net.trainable_params())
-    debugger = PrecisionDebugger(task="statistics", level="L1", dump_path=tmp_path)
-    debugger.start(net)
-    step(batches(1)[0])[0].asnumpy()
-    debugger.stop()
+    with recording(net, tmp_path, level="L1"):
+        step(batches(1)[0])[0].asnumpy()
     data = dump_of(tmp_path)[0]["data"]
     assert {name for name in data if name.endswith(".forward")} == COMPUTED | SHAPES
     assert data["Tensor.to.4.forward"]["input_args"][1] == {"type": "mindspore.dtype", "value": "Float16"}

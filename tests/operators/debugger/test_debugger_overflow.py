@@ -6,7 +6,7 @@ import logging
 import mindspore as ms
 import numpy as np
 import pytest
-from debugged_nets import dump_of
+from debugged_nets import dump_of, recording
 from mindspore import Tensor, mint, nn, ops
 
 from asd.dumps.record.debugger_config import DebuggerConfig
@@ -14,6 +14,7 @@ from asd.errors import OverflowDetected, StateError
 from asd.operators import PrecisionDebugger
 
 pytestmark = pytest.mark.usefixtures("clean")
+CHECK = {"task": "overflow_check"}
 
 
 class Overflows(nn.Cell):
@@ -40,12 +41,9 @@ def checked(tmp_path, where, check_mode="all", level="L1", count=1):
     net = Overflows(where)
     step = ms.value_and_grad(net, 0, net.trainable_params())
     inner = {"overflow_nums": count, "check_mode": check_mode}
-    config = {"task": "overflow_check", "level": level, "dump_path": str(tmp_path), "overflow_check": inner}
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
     try:
-        debugger.start(net)
-        step(Tensor(np.ones((2, 4), np.float16)))
-        debugger.stop()
+        with recording(net, tmp_path, **CHECK, level=level, overflow_check=inner):
+            step(Tensor(np.ones((2, 4), np.float16)))
     except OverflowDetected as found:
         return found
     return None
@@ -96,33 +94,26 @@ def test_where_the_call_itself_is_not_seen_the_first_that_was_given_it_is_named(
             return self.relu(ops.exp(x * 1000))
 
     net = Around()
-    debugger = PrecisionDebugger(task="overflow_check", level="L0", dump_path=tmp_path)
-    debugger.start(net)
-    net(Tensor(np.ones(4, np.float32)))
-    with pytest.raises(OverflowDetected) as found:
-        debugger.stop()
+    with pytest.raises(OverflowDetected) as found, recording(net, tmp_path, **CHECK, level="L0"):
+        net(Tensor(np.ones(4, np.float32)))
     assert found.value.name == "Cell.relu.ReLU.forward.0"
     assert dump_of(tmp_path)[0]["data"]["Cell.relu.ReLU.forward.0"]["overflow"].startswith("inputs already overflow")
 
 
 def test_a_gradient_of_a_parameter_that_overflows_ends_a_training_without_stop_in_the_next_forward_pass(tmp_path):
     net, x = nn.Dense(4, 4), Tensor(np.full((2, 4), 1e30, np.float32))
-    debugger = PrecisionDebugger(task="overflow_check", level="L0", dump_path=tmp_path)
-    debugger.start(net)
-    debugger.end_training_at_once()
-    ms.grad(lambda x: (net(x) * 1e30).sum(), None, net.trainable_params())(x)
-    with pytest.raises(OverflowDetected, match=r"parameters_grad\.0"):
-        net(x)
-    debugger.stop()
+    with recording(net, tmp_path, **CHECK, level="L0") as debugger:
+        debugger.end_training_at_once()
+        ms.grad(lambda x: (net(x) * 1e30).sum(), None, net.trainable_params())(x)
+        with pytest.raises(OverflowDetected, match=r"parameters_grad\.0"):
+            net(x)
 
 
 def test_a_mask_that_is_filled_with_inf_on_purpose_is_no_overflow(tmp_path):
-    debugger = PrecisionDebugger(DebuggerConfig.of({"task": "overflow_check", "dump_path": str(tmp_path)}))
-    debugger.start()
-    scores = Tensor(np.zeros((2, 2), np.float32))
-    masked = ops.masked_fill(scores, Tensor([[False, True], [False, False]]), float("-inf"))
-    mint.softmax(masked, -1)
-    debugger.stop()
+    with recording(None, tmp_path, **CHECK, level="L1"):
+        scores = Tensor(np.zeros((2, 2), np.float32))
+        masked = ops.masked_fill(scores, Tensor([[False, True], [False, False]]), float("-inf"))
+        mint.softmax(masked, -1)
     assert not any(tmp_path.rglob("*.pkl"))
 
 
@@ -159,14 +150,7 @@ def test_inf_that_is_already_in_a_weight_is_told_where_the_weight_is_used_first(
     net = HoldsInf()
     step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
     inner = {"overflow_nums": 1, "check_mode": check_mode}
-    config = {"task": "overflow_check", "level": "mix", "dump_path": str(tmp_path), "overflow_check": inner}
-    debugger = PrecisionDebugger(DebuggerConfig.of(config))
-
-    def train():
-        debugger.start(net)
+    check = recording(net, tmp_path, **CHECK, overflow_check=inner)
+    with caplog.at_level(logging.WARNING, "asd"), pytest.raises(OverflowDetected, match="MatMul.0.forward"), check:
         step(Tensor(np.ones((4, 4), np.float32)))
-        debugger.stop()
-
-    with caplog.at_level(logging.WARNING, "asd"), pytest.raises(OverflowDetected, match="MatMul.0.forward"):
-        train()
     assert "holds Inf or NaN already" in caplog.text
