@@ -187,12 +187,8 @@ def test_a_run_without_a_name_gets_one_from_its_folder_and_process():
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, ("state", "checksum")),
-        ({"ASD_PROTECTION": "document"}, ()),
         ({"ASD_PROTECTION": "document", "ASD_RULE": "adaptive"}, ("state",)),
         ({"ASD_RULE": "adaptive", "ASD_OPTIONS": "detectors:"}, ()),
-        ({"ASD_RULE": "combined"}, ()),
-        ({"ASD_OPTIONS": "detectors:state"}, ("state",)),
         ({"ASD_OPTIONS": "tiers:state"}, ("state",)),  # before version 1.0
         ({"ASD_RULE": "silent_check_v3", "ASD_OPTIONS": "detectors:checksum+state"}, ("checksum", "state")),
     ],
@@ -270,7 +266,6 @@ FULL = ("adaptive", ("state", "checksum"), 0.01, True, True)
     [
         ({}, FULL),
         ({"ASD_PROTECTION": "document"}, ("threshold", (), 0.0, False, False)),
-        ({"ASD_PROTECTION": "full"}, FULL),
         ({"ASD_PROTECTION": "full", "ASD_ON_ANOMALY": "skip"}, FULL),
         ({"ASD_ON_ANOMALY": "log"}, (*FULL[:2], 0.0, False, True)),
         ({"ASD_RULE": "threshold"}, ("threshold", (), 0.0, True, True)),

@@ -1,4 +1,4 @@
-"""Clocks that are apart, doubles, old events, and a clock that jumps."""
+"""Clocks that are apart, old events, and a clock that jumps."""
 
 from asd.handler import Policy
 from asd.isolator import Device
@@ -21,16 +21,7 @@ def test_strikes_of_one_device_are_counted_by_the_clock_of_its_host():
     assert scene.handler.store.number("breaker_opened")
 
 
-# Doubles and old events
-
-
-def test_an_event_that_comes_twice_counts_once_also_after_a_restart(tmp_path):
-    scene = Scene(path=tmp_path / "h.sqlite")
-    scene.raises(1)
-    again = event(1, time=scene.clock.now)
-    assert scene.handler.handle(again).action == "duplicate"
-    scene.restart()
-    assert scene.handler.handle(again).action == "duplicate"
+# Old events
 
 
 def test_events_from_before_the_first_start_are_recorded_and_cause_nothing():

@@ -133,9 +133,7 @@ def test_the_strikes_of_one_host_are_bounded_in_bytes_and_push_out_none_of_anoth
         [event(1, device=f"Ascend:{number}", reason="x" * 2000, time=scene.clock.now) for number in range(1000)]
     )
     scene.after(301.0)
-    sizes = dict(
-        scene.rows("SELECT host, sum(length(event)) FROM strike JOIN device ON device.n = device GROUP BY host")
-    )
+    sizes = dict(scene.rows("SELECT host, sum(length(event)) FROM strike JOIN device d ON d.n = device GROUP BY host"))
     assert 1_000_000 < sizes["node7"] <= 1 << 20
     assert scene.record("Ascend:77").strikes == 1  # it counts, and what many devices had at once does not
     assert sizes["node8"] > 0
@@ -186,13 +184,14 @@ def test_links_are_not_followed(tmp_path):
     assert str(runs / "events-rank0.jsonl") in feed.complaints[0]
 
 
-def test_a_lost_cursor_costs_nothing_but_time(tmp_path):
+def test_a_lost_cursor_costs_nothing_but_time_for_events_count_once_also_after_a_restart(tmp_path):
     (tmp_path / "events-rank0.jsonl").write_text(line(event(1)))
     first = handler(state_file(tmp_path))
     LogFeed(first, [tmp_path]).step()
     with first.store.transaction():
         first.store.set_meta("cursor", '{"version": 77}')
-    feed = LogFeed(first, [tmp_path])
+    first.close()
+    feed = LogFeed(handler(state_file(tmp_path)), [tmp_path])
     assert feed.cursor_problem
     assert [decision.action for decision in feed.step()] == ["duplicate"]
 

@@ -70,7 +70,9 @@ class Two:
         fields = {"device": device, "kind": "replay", "verdict": "persistent", "time": self.clock.now}
         return event(1, **{**fields, **changes})
 
-    def take_over(self, name="two"):
+    def take_over(self, name="two", *, anew=False):
+        if anew:  # with an empty store
+            self.handlers[name] = self.begin(name)
         self.seat.holder = name
         self.tick(1.0, name)
 
@@ -150,8 +152,7 @@ def test_one_that_is_new_learns_from_the_agents_what_counted_before_it_began(two
         told.append(event(step, time=two.clock.now))
     two.tell(*told[:2], to=("one",))
     two.tick(HOUR, "one")
-    two.handlers["two"] = two.begin("two")  # with an empty store
-    two.take_over()
+    two.take_over("two", anew=True)
     two.tell(*told, to=("two",))
     two.tick(60.0, "two")
     assert two.isolations == ["Ascend:3"]
@@ -166,8 +167,7 @@ def test_a_device_that_a_person_gave_back_is_not_taken_out_again_by_the_next_one
     assert two.engine.ours == set()
     two.take_over()
     two.tick(HOUR, "two")
-    two.handlers["three"] = two.begin("three")
-    two.take_over("three")
+    two.take_over("three", anew=True)
     assert two.tell(verdict, to=("three",)) == [["stale"]]
     two.tick(HOUR, "three")
     assert two.isolations == ["Ascend:3"]
@@ -237,8 +237,7 @@ def test_the_circuit_breaker_counts_over_both(two):
         two.tick()
         ask_release(two.handlers["one"].store, two.number("one", f"Ascend:{number}"), two.clock.now)
         two.tick()
-    two.handlers["two"] = two.begin("two")
-    two.take_over()
+    two.take_over("two", anew=True)
     assert two.tell(two.verdict("Ascend:5"), to=("two",)) == [["breaker"]]
     assert two.isolations == ["Ascend:0", "Ascend:1"]
 
@@ -314,8 +313,7 @@ def test_what_dry_runs_saw_is_no_reason_for_those_in_earnest_that_come_after():
     two.tell(seen)
     two.tick(HOUR)
     two.policy = Policy()
-    two.handlers["three"] = two.begin("three")
-    two.take_over("three")
+    two.take_over("three", anew=True)
     assert two.tell(seen, to=("three",)) == [["stale"]]
     assert two.tell(two.verdict("Ascend:4"), to=("three",)) == [["isolated"]]
     assert two.isolations == ["Ascend:4"]
@@ -325,13 +323,11 @@ def test_what_is_out_is_known_again_after_a_dry_run_in_between(two):
     two.tell(two.verdict())
     two.tick()
     two.policy = Policy(dry_run=True)
-    two.handlers["dry"] = two.begin("dry")
-    two.take_over("dry")
+    two.take_over("dry", anew=True)
     assert two.tell(two.verdict("Ascend:4"), to=("dry",)) == [["would-isolate"]]
     two.tick(HOUR, "dry")
     two.policy = Policy()
-    two.handlers["three"] = two.begin("three")
-    two.take_over("three")
+    two.take_over("three", anew=True)
     assert (two.state("three"), two.isolations) == (["isolated"], ["Ascend:3"])
 
 
@@ -344,8 +340,7 @@ def test_what_a_handler_of_the_version_before_has_left_is_taken_over(two):
         del case["cause"], case["event_id"], case["ending"], case["wants_test"]
         case["reason"] += "; it is given back after a stress test that it passes"
     two.seat.record = base64.b64encode(zlib.compress(json.dumps(left | {"form": 4}).encode())).decode()
-    two.handlers["three"] = two.begin("three")
-    two.take_over("three")
+    two.take_over("three", anew=True)
     (case,) = Cases(two.handlers["three"].store).in_state("isolated")
     assert (case.cause, case.wants_test, case.ending, two.isolations) == ("replay", True, "", ["Ascend:3"])
 

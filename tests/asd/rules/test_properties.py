@@ -81,17 +81,6 @@ def test_a_value_above_the_limit_is_an_error_and_but_for_combined_no_other(name,
             assert level is not Level.ERROR
 
 
-@given(values=st.lists(HEALTHY, min_size=11, max_size=40))
-def test_the_limit_of_combined_is_the_largest_value_that_does_not_strike(values):
-    rule = Combined(3, 100)
-    for value in values:
-        rule.update(value)
-    limit, state = rule.limit(), rule.state()
-    for share in (0.9, 1 - 1e-12):
-        rule.restore(state)
-        assert rule.update(limit * share).level is Level.NORMAL
-
-
 @pytest.mark.parametrize("name", MENDED)
 @given(values=STREAMS)
 def test_a_mended_state_is_always_finite(name, values):
