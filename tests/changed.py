@@ -44,9 +44,7 @@ def _tests_of(path: Path) -> list[str]:
 def main() -> None:
     """Prints the tests on one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--base", default="HEAD", help="the commit that the working tree is compared with; HEAD if not given"
-    )
+    parser.add_argument("--base", default="HEAD", help="the commit that the working tree is compared with (HEAD)")
     print(*tests_of(changed_files(parser.parse_args().base)))
 
 

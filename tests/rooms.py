@@ -84,9 +84,7 @@ def _walk(place: Path) -> Iterator[Path]:
 def room_of(path: Path) -> Room:
     """The room with the longest place that holds a file."""
     text = path.as_posix()
-    found = [
-        (len(place), room) for room in ROOMS for place in room.places if text == place or text.startswith(f"{place}/")
-    ]
+    found = [(len(place), room) for room in ROOMS for place in room.places if f"{text}/".startswith(f"{place}/")]
     return max(found)[1]
 
 

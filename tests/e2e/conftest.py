@@ -87,9 +87,7 @@ class Runner:
         self.folder = folder / "work"
         self.folder.mkdir()
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}
-        self.environ["ASD_PROTECTION"] = (
-            "document"  # it compiles in half of the time; `ASD_PROTECTION=""` is the default
-        )
+        self.environ["ASD_PROTECTION"] = "document"  # it compiles in half of the time; `""` is the default
         self.quiet = {"GLOG_v": "3", "PYTHONFAULTHANDLER": "1", "LOCAL_DEFAULT_PATH": str(folder / "mindformers_logs")}
 
     def start(self, *command, **environ):

@@ -39,9 +39,8 @@ def test_a_device_that_passes_is_an_event_that_the_handler_takes_in(runner, capf
 
 
 def test_a_device_that_fails_is_named_with_its_bits_and_isolated_by_the_handler(runner, capfd):
-    done = runner.run(
-        sys.executable, "-c", PROGRAM, "selftest", "--device", "CPU:0", "--seconds", "0", "--run-dir", "run"
-    )
+    words = ("selftest", "--device", "CPU:0", "--seconds", "0", "--run-dir", "run")
+    done = runner.run(sys.executable, "-c", PROGRAM, *words)
     assert done.code == 1
     sentence, where = done.out.splitlines()
     assert sentence.startswith("CPU:0 computed wrongly: factors, Mul, repetition 1, ")

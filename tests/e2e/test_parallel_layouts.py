@@ -20,13 +20,10 @@ UNNAMED = {"tensor": [1, 6], "pipeline": [0, 1, 6, 7], "optimizer": []}
 
 def train(runner, mode, layout, faults, seed):
     """What each rank told."""
-    done, logs = runner.ranks(
-        "parallel_layouts.py", mode, layout, str(faults), str(seed), count=4, timeout=60 + 60 * faults
-    )
+    words = (mode, layout, str(faults), str(seed))
+    done, logs = runner.ranks("parallel_layouts.py", *words, count=4, timeout=60 + 60 * faults)
     assert done.code == 0, done
-    return [
-        json.loads(line.partition("LAYOUT ")[2]) for log in logs for line in log.splitlines() if line[:7] == "LAYOUT "
-    ]
+    return [json.loads(line[7:]) for log in logs for line in log.splitlines() if line[:7] == "LAYOUT "]
 
 
 def check(ranks, layout):

@@ -52,9 +52,7 @@ def test_one_entry_in_the_yaml_judges_a_training(runner, wheel):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("strike", "kind"), [("activation", "norm"), ("weight", "down.weight")])
-def test_an_update_with_a_wrong_number_in_one_micro_batch_is_refused_and_its_step_re_run(
-    runner, wheel, plain, strike, kind
-):
+def test_a_wrong_number_in_one_micro_batch_is_refused_and_its_step_re_run(runner, wheel, plain, strike, kind):
     judged = {"ASD_PROTECTION": "full", **SKIP}  # by the document no gradient of a weight is
     assert steps(runner.program(PROGRAM, wheel, ENTRY, strike, REGISTER_PATH=REGISTERED, **judged)) == plain
     first = [event for event in runner.events() if event["level"] == "first"]

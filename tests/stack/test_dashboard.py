@@ -132,9 +132,7 @@ def test_ranks_and_devices_are_shown_as_what_they_are(seen):
 
 
 def test_the_handler_is_shown_as_it_is(seen):
-    (acts,) = seen.prometheus.query(
-        next(panel for panel in PANELS if panel["title"] == "Handlers")["targets"][0]["expr"]
-    )
+    (acts,) = seen.prometheus.query(next(each for each in PANELS if each["title"] == "Handlers")["targets"][0]["expr"])
     assert acts[1] == 1
     assert [value for _, value in seen.prometheus.query("asd_handler_agent_up")] == [1]
     out = [(labels["node"], labels["id"]) for labels, _ in seen.prometheus.query("asd_handler_device_isolated")]

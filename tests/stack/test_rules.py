@@ -40,9 +40,7 @@ def test_every_alert_fires_when_it_should_and_not_when_it_should_not():
 
 
 def test_the_unit_tests_name_a_firing_and_a_silent_moment_of_every_alert():
-    moments = [
-        moment for test in yaml.safe_load(TESTS.read_text())["tests"] for moment in test.get("alert_rule_test", ())
-    ]
+    moments = [each for test in yaml.safe_load(TESTS.read_text())["tests"] for each in test.get("alert_rule_test", ())]
     for fires in (True, False):
         named = {moment["alertname"] for moment in moments if bool(moment.get("exp_alerts")) is fires}
         assert named == {alert["alert"] for alert in alerts()}

@@ -94,10 +94,8 @@ def test_a_node_that_nobody_watches_gets_no_jobs_until_somebody_does(cluster, st
 def test_a_job_writes_where_only_it_may_and_the_agent_finds_it(cluster, start):
     user = pwd.getpwnam("nobody")
     eventually(lambda: cluster.state() == "idle none")
-    words = (
-        "echo $ASD_NODE $ASD_RUN_DIR; touch $ASD_RUN_DIR/mine; ls -ld $ASD_RUN_DIR; touch $ASD_RUN_DIR/../other 2>&1"
-    )
-    told = cluster.run("srun", "-n1", "sh", "-c", words, user=user.pw_uid)
+    text = "echo $ASD_NODE $ASD_RUN_DIR; touch $ASD_RUN_DIR/mine; ls -ld $ASD_RUN_DIR; touch $ASD_RUN_DIR/../other 2>&1"
+    told = cluster.run("srun", "-n1", "sh", "-c", text, user=user.pw_uid)
     node, run_dir = told.stdout.split()[:2]
     folder = Path(run_dir)
     assert (node, folder.parent) == ("n0", cluster.runs / "slurm")

@@ -120,13 +120,8 @@ ALL = (*HISTORIES, NAMELESS)
 
 def expected(options):
     """Strikes by host and device."""
-    strict = options == STRICT
-    counts = {}
-    for told_of in ALL:
-        counts.update(
-            {(told_of.name, device): n for device, n in (told_of.strict if strict else told_of.usual).items()}
-        )
-    return counts
+    which = "strict" if options == STRICT else "usual"
+    return {(each.name, device): count for each in ALL for device, count in getattr(each, which).items()}
 
 
 def device_of(labels):

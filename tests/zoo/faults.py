@@ -1,11 +1,7 @@
 """A fault of our own: one number becomes enormous once, as a processor makes it that fails once and is well again."""
 
-from typing import Any
-
 import numpy as np
 from mindspore import nn
-
-from benchmarks._host_fault import gradient_fault, numpy_operator
 
 
 class Strike:
@@ -27,16 +23,6 @@ class Strike:
             flat[at] = np.float64(flat[at] or 1.0) * self.factor
         self.told = f"{array.dtype.name} {np.ravel(array)[at]:.3g} -> {flat[at]:.3g}"
         return faulty
-
-
-def on_gradient(strike: Strike) -> Any:
-    """An identity whose gradient is struck."""
-    return gradient_fault(strike)
-
-
-def on_array(strike: Strike) -> Any:
-    """An operator whose result is its argument, struck."""
-    return numpy_operator(strike)
 
 
 def products(network: nn.Cell) -> list[tuple[str, nn.Cell]]:

@@ -1,16 +1,15 @@
 """What has to hold for a healthy training and for one with a fault; each function returns what is wrong."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from matrix import REGROUPED
+from matrix import REGROUPED, Cell
 from trainings import STEPS, State, Training
 from watched import Plain, Watched, differing, is_same
 
 from asd import Event, Level
 
 
-def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configuration: str) -> list[str]:
+def judge_healthy(cell: Cell, plain: Plain, healthy: Watched, configuration: str) -> list[str]:
     """What is wrong with a training that had no fault."""
     wrong = []
     cell["equal"] = plain.like(healthy)
@@ -42,7 +41,7 @@ def judge_healthy(cell: dict[str, Any], plain: Plain, healthy: Watched, configur
     return wrong + judge_coverage(cell, healthy, configuration)
 
 
-def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -> list[str]:
+def judge_coverage(cell: Cell, healthy: Watched, configuration: str) -> list[str]:
     """Whether what does nothing says so."""
     wrong = []
     cell["problems"] = sorted(set(healthy.problems))
@@ -62,9 +61,7 @@ def judge_coverage(cell: dict[str, Any], healthy: Watched, configuration: str) -
     return wrong
 
 
-def judge_struck(
-    cell: dict[str, Any], plain: Plain, healthy: Watched, struck: Watched, configuration: str
-) -> list[str]:
+def judge_struck(cell: Cell, plain: Plain, healthy: Watched, struck: Watched, configuration: str) -> list[str]:
     """What is wrong with a training that had a fault in step `BAD`."""
     cell["fault"], cell["healed"] = str(struck.fault), None
     if not cell["places"]:
@@ -87,7 +84,7 @@ def judge_struck(
     return wrong + (_judge_gone_on(cell, struck) if configuration == "adaptive" else _judge_stopped(struck))
 
 
-def _judge_warned(cell: dict[str, Any], struck: Watched) -> list[str]:
+def _judge_warned(cell: Cell, struck: Watched) -> list[str]:
     """What may be a warning: an overflow that a dynamic scaler skips, and an element that clipping has made small.
 
     Behind the clipping all others are small instead: that is worth a second look, where one is on.
@@ -112,7 +109,7 @@ def _judge_stopped(struck: Watched) -> list[str]:
     return _judge_refusal(struck.before, struck.after)
 
 
-def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watched) -> list[str]:
+def _judge_healed(cell: Cell, clean: Sequence[Training], struck: Watched) -> list[str]:
     cell["healed"] = any(is_same(each, struck) for each in clean) or is_same(
         Training(cell["kind"], cell["precision"], fault=struck.fault.idle()), struck
     )
@@ -124,7 +121,7 @@ def _judge_healed(cell: dict[str, Any], clean: Sequence[Training], struck: Watch
     return ["not healed, and nothing says why", *_judge_gone_on(cell, struck)]
 
 
-def _judge_gone_on(cell: dict[str, Any], struck: Watched) -> list[str]:
+def _judge_gone_on(cell: Cell, struck: Watched) -> list[str]:
     """Whether one update was refused, and no other."""
     wrong = [f"{len(struck.losses)} steps of {STEPS}"] if len(struck.losses) != STEPS else []
     refused = [each.refused for each in struck.status]

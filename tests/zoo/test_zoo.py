@@ -19,6 +19,4 @@ def test_a_training_is_the_same_with_detection_which_finds_its_fault(group):
     failures = [f"{cell['configuration']}: {each}" for cell in must_hold for each in cell["failures"]]
     if known and not failures:
         pytest.xfail("; ".join(known))
-    assert not failures, f"repeat it with: python tests/zoo/run.py {' '.join(map(str, group[:4]))}\n" + "\n".join(
-        failures
-    )
+    assert not failures, "\n".join([f"repeat: python tests/zoo/run.py {' '.join(map(str, group[:4]))}", *failures])

@@ -8,7 +8,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from faults import Strike, on_array, on_gradient, products, put_behind
+from faults import Strike, products, put_behind
 from gan import Gan
 from kinds import KINDS, Batch, Kind
 from mindspore import Parameter, Tensor, amp, nn, ops
@@ -18,6 +18,7 @@ from steps import DynamicStep, Step, jit_forward, jit_step, python_loop
 
 from asd import AnomalyDetected
 from asd.operators import StepMonitor
+from benchmarks._host_fault import gradient_fault, numpy_operator
 
 STEPS, BAD = 20, 18
 EPOCHS = 2
@@ -39,7 +40,7 @@ class Outer(nn.Cell):
     def __init__(self, network: nn.Cell, strike: Strike | None = None) -> None:
         super().__init__()
         self.network = network
-        self.place = on_gradient(strike) if strike is not None else nn.Identity()
+        self.place = gradient_fault(strike) if strike is not None else nn.Identity()
 
     def construct(self, x):
         return self.place(ops.cast(self.network(x), ms.float32))
@@ -240,7 +241,7 @@ class Training:
             weights = optimizer.parameters
             at = self.fault.which % len(weights)
             self.fault.where = weights[at].name
-            fault = {"fault": on_array(self.fault.strike), "struck": at}
+            fault = {"fault": numpy_operator(self.fault.strike), "struck": at}
         if self.scaler is not None:
             return DynamicStep(cell, optimizer, self.scaler)
         if kind.style == "cell":

@@ -33,9 +33,7 @@ def _run_dir(monkeypatch, tmp_path):
     monkeypatch.setenv("ASD_RUN_DIR", str(tmp_path))
 
 
-event = event_maker(
-    run="llama", rank=3, device="Ascend:3", value=growing, time=lambda step: time.time(), evidence="evidence/1"
-)
+event = event_maker(rank=3, device="Ascend:3", value=growing, time=lambda step: time.time(), evidence="evidence/1")
 
 
 def fill(tmp_path, *events):

@@ -120,9 +120,7 @@ def test_wrong_usage_is_one_sentence_that_names_it_code_2_and_leaves_nothing(wor
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "option", ["--isolator hammer", "--option x", "--web-config web.yml", "--agents kubernetes:a/b=c"]
-)
+@pytest.mark.parametrize("option", ["--isolator hammer", "--option x", "--web-config w", "--agents kubernetes:a/b=c"])
 def test_a_handler_that_can_not_begin_as_it_is_told_is_code_2(option, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
     if "kubernetes" in option:

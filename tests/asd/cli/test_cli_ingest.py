@@ -53,9 +53,7 @@ def test_once_reads_what_is_there_and_says_how_much(tmp_path, log, capfd):
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_once_reads_the_last_line_without_a_line_feed_once_and_whatever_unicode_it_is_in(
-    tmp_path, log, steps, encoding, ending, capfd
-):
+def test_a_last_line_without_a_line_feed_is_read_once_in_any_unicode(tmp_path, log, steps, encoding, ending, capfd):
     text = ending.join(first(step).strip() for step in range(1, steps + 1))
     for content in (text, text, text + ending, text + ending + first(9)):
         log.write_bytes(content.encode(encoding))

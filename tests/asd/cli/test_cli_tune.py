@@ -28,9 +28,7 @@ def run_dir(tmp_path_factory):
 def test_it_prints_lines_that_a_shell_takes_and_that_the_settings_accept(run_dir, capsys):
     assert main(["tune", str(run_dir), "--budget", "1e-3", "--warnings", "5e-3"]) == 0
     printed = capsys.readouterr().out
-    exports = dict(
-        line.removeprefix("export ").split("=") for line in printed.splitlines() if line.startswith("export")
-    )
+    exports = dict(line[7:].split("=") for line in printed.splitlines() if line.startswith("export"))
     assert set(exports) == {"NPU_ASD_UPPER_THRESH", "NPU_ASD_SIGMA_THRESH"}
     assert Config.from_env(exports).upper[0] < 1_000_000
     assert "1,200 values of 4 checkpoints" in printed

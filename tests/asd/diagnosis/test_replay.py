@@ -55,9 +55,7 @@ def shaken(result, noise):
         (BAD, BAD, OTHER_BAD, [GOOD], "undetermined"),
     ],
 )
-def test_each_outcome_has_its_verdict_whether_or_not_last_bits_vary(
-    original, again, repeated, siblings, verdict, noise
-):
+def test_each_outcome_has_its_verdict_also_where_last_bits_vary(original, again, repeated, siblings, verdict, noise):
     again, siblings = shaken(again, noise), [shaken(each, 2 * noise) for each in siblings]
     repeated, spread = repeated and shaken(repeated, 3 * noise), Spread()
     spread.learn(GOOD, shaken(GOOD, noise))  # an audit

@@ -95,16 +95,12 @@ record = {"rank": 0, "ended": True, "steps": 8, "place": "cell", "mode": "pynati
 record |= {"first": 1.0, "memory": 1, "hash": "a", "sample": [1.0], "losses": [1.0] * 8, "seconds": [0.1], "struck": []}
 """
 WROTE = "pathlib.Path(os.environ['ASD_DRILL'], 'record-rank0.json').write_text(json.dumps(record))"
+WRITES = "import os; os.mkdir('asd_drill/a')"
 READ_ONLY = "import os; os.mkdir('d'); open('d/a', 'x'); os.chmod('d', 0o500)"
 DATABASE = "; import sqlite3, tempfile; sqlite3.connect(tempfile.mkdtemp() + '/a').close()"  # which is not redirected
 FAILS = {
     "by itself": ("raise SystemExit(3)", [], "redirected", []),
-    "by itself in place": (
-        "import os; os.mkdir('asd_drill/a'); raise SystemExit(3)",
-        ["--allow-writes"],
-        "code 3",
-        ["a"],
-    ),
+    "by itself in place": (f"{WRITES}; raise SystemExit(3)", ["--allow-writes"], "code 3", ["a"]),
     "with a read-only folder": (f"{READ_ONLY}; raise SystemExit(3)", [], "redirected", []),  # root may remove it
     "through links": (f"{RECORDED}{WROTE}{DATABASE}; raise SystemExit(3)", ["--out", "link/asd_drill"], "alone", []),
     "without its end": ("import os; os.system('echo > b; sleep 99 &')", [], "/b has changed meanwhile", []),
@@ -113,7 +109,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize(("code", "options", "says", "left"), FAILS.values(), ids=FAILS)
-def test_a_training_that_fails_is_told_from_a_drill_that_did_and_only_what_it_wrote_is_left(
+def test_a_training_that_fails_is_no_failed_drill_and_leaves_only_its_own(
     code, options, says, left, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

@@ -135,9 +135,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kwargs", "bit"), [({}, 0), ({"task": "statistics", "md5": True}, 30)])
 @pytest.mark.parametrize(("name", "call", "kind"), FAULTS)
-def test_the_first_wrong_operator_is_named_for_one_flipped_bit_anywhere(
-    tmp_path, arrays, name, call, kind, kwargs, bit
-):
+def test_the_first_wrong_operator_is_named_for_a_flipped_bit_anywhere(tmp_path, arrays, name, call, kind, kwargs, bit):
     write_both(tmp_path, arrays, bend(name, bit), **kwargs)
     found = compared(tmp_path).pairs[0].divergence
     assert (found.call, found.kind, found.basis) == (call, kind, "bits")

@@ -57,9 +57,7 @@ def test_three_operators_against_the_fused_one_name_nobody(tmp_path, frameworks)
 
 @pytest.mark.parametrize("bad", [-np.inf, np.nan])
 @pytest.mark.parametrize(("off", "is_sound"), [(1e-7, True), (1e-2, False)])
-def test_what_differs_beside_inf_and_nan_at_equal_places_is_measured_by_the_finite_elements(
-    tmp_path, bad, off, is_sound
-):
+def test_what_differs_beside_inf_and_nan_at_equal_places_is_measured_by_finite_elements(tmp_path, bad, off, is_sound):
     def write(dump, other):
         x = noise(8, 8)
         y = (x * (1 + off * other * noise(8, 8, seed=1))).astype(np.float32)

@@ -168,9 +168,7 @@ ROWS = [["node7", "Ascend:0", *PARTS], ["node8", "Ascend:1", *PARTS], ["node7", 
         ({}, []),
     ],
 )
-def test_devices_in_training_get_the_days_that_pass_for_the_handler_whatever_an_agent_sends(
-    running, agents, monkeypatch, fleet, devices
-):
+def test_devices_get_the_days_of_the_handler_whatever_an_agent_sends(running, agents, monkeypatch, fleet, devices):
     monkeypatch.setattr("asd.handler.inputs.agent_feed._FLEET_SECONDS", 0.0)
     one, _ = agents
     one.fleet = json.dumps(fleet)
@@ -192,9 +190,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_the_others_are_heard(
-    running, agents, flood, monkeypatch
-):
+def test_an_agent_that_sends_what_no_agent_sends_is_put_aside_and_others_are_heard(running, agents, flood, monkeypatch):
     monkeypatch.setattr("asd.handler.inputs.puller._SHORTEST_ASIDE", 0.3)
     one, evil = agents
     one.events, evil.flood = [event(1)], FLOODS[flood]

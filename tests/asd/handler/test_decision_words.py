@@ -18,10 +18,8 @@ def test_every_decision_names_its_device_and_is_one_sentence():
     told += [scene.replay("persistent", 4, f"Ascend:{number}") for number in (3, 5)]
     told += [scene.tell(7, f"Ascend:{number}", wait=1.0) for number in (5, 6, 7)]
     told += [scene.stress(failed=failed) for failed in (False, True)] + scene.handler.tick(scene.clock.now + 60 * HOUR)
-    expected = (
-        "breaker duplicate isolated merged noted passed problem released software stale strike test-wanted waiting"
-    )
-    assert {each.action for each in told} == set(expected.split())
+    words = "breaker duplicate isolated merged noted passed problem released software stale strike test-wanted waiting"
+    assert {each.action for each in told} == set(words.split())
     forms = {each.action for each in told if not re.fullmatch(r"Ascend:\d on node7: [^\n]+\.", each.reason)}
     assert forms == {"problem"}
 

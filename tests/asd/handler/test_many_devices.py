@@ -55,9 +55,8 @@ def test_ranks_of_a_node_that_found_no_common_name_lose_no_device_to_the_same_st
     scene = Scene(Policy(max_devices=99, max_percent=100))
     for step in (1, 2, 3):
         for number in range(16):
-            scene.raises(
-                step, f"Ascend:{number % 8}", 0.1, host=f"node{number // 8}", run=f"asd_run-{number}", rank=number
-            )
+            where = {"host": f"node{number // 8}", "rank": number, "run": f"asd_run-{number}"}
+            scene.raises(step, f"Ascend:{number % 8}", 0.1, **where)
         scene.after(60.0)
     assert scene.after(HOUR) == []
     assert scene.isolated == []
@@ -178,9 +177,7 @@ def test_persistent_hardware_is_isolated_though_the_value_came_again():
 
 @pytest.mark.parametrize("hosts_of", [None, lambda _job: ()], ids=["trusted", "unknown"])
 @pytest.mark.parametrize(("nodes", "ranks", "attempts"), [(64, 1, 1), (128, 2, 1), (1, 1, 4)])
-def test_bad_data_of_a_large_job_or_of_one_that_moves_isolate_nobody_though_nobody_says_where_jobs_are(
-    nodes, ranks, attempts, hosts_of
-):
+def test_bad_data_of_a_large_job_or_of_one_that_moves_isolate_nobody(nodes, ranks, attempts, hosts_of):
     scene = Scene(hosts_of=hosts_of)
     scene.handler.know_nodes("agents", {f"n{number}" for number in range(1000)})
     for attempt in range(attempts):

@@ -75,12 +75,8 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_valid(of, field, valu
 
 
 def test_what_several_monitors_of_a_process_counted_is_summed_up_in_one_status():
-    one = made_of(
-        Status, run="r", rank=0, host="h", device="CPU:0", started=1.0, written=5.0, active=True, step=7, steps=7
-    )
-    other = made_of(
-        Status, run="r", rank=0, host="h", device="CPU:0", started=2.0, written=4.0, step=3, steps=3, refused=1
-    )
+    one = made_of(Status, **ORIGIN, started=1.0, written=5.0, active=True, step=7, steps=7)
+    other = made_of(Status, **ORIGIN, started=2.0, written=4.0, step=3, steps=3, refused=1)
     one.add("n", Verdict(Level.NORMAL, "", 1.0, 2.0))
     other.add("Generator.n", Verdict(Level.NORMAL, "", 1.0, 4.0))
     other.anomalies["first"] = other.dropped["Sink"] = 2

@@ -117,9 +117,7 @@ class Workplace:
             program = folder / "bin" / name
             program.write_text(f"#!{sys.executable}\n{text}")
             program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_", "ASCEND"))
-        }
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("NPU_ASD_", "ASD_", "ASCEND"))}
         self.mark = f"mark-{folder.name}-{os.getpid()}"
         python_path = str(Path(asd.__file__).parents[1])
         self.environ = {**kept, "PYTHONPATH": python_path, "ASD_RUN": "job", "ASD_NODE": "here"}

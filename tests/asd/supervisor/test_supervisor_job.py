@@ -74,9 +74,7 @@ KILLED = {"what": "signal", "number": 9, "step": 3, "rank": 0}
         ],
     ),
 )
-def test_what_goes_wrong_decides_on_which_devices_the_job_goes_on_and_its_exit_code(
-    place, faults, plan, options, code, attempts, out
-):
+def test_what_goes_wrong_decides_on_devices_and_exit_code(place, faults, plan, options, code, attempts, out):
     place.plan(*faults, **plan)
     found, printed, err = place.run(*options)
     assert (found, place.record()["done"]) == (code, code == 0), err

@@ -81,9 +81,7 @@ def test_ranks_with_the_same_values_get_the_thresholds_of_one_and_none_below_a_v
     first=st.floats(1e-7, 1e-2),
     second=st.floats(1e-3, 1e-2),
 )
-def test_proposed_thresholds_raise_nothing_that_was_seen_and_grow_when_the_budget_shrinks(
-    seed, heavy, rule, first, second
-):
+def test_proposals_raise_nothing_that_was_seen_and_grow_when_the_budget_shrinks(seed, heavy, rule, first, second):
     steps = stream(seed, 260, heavy=heavy)
     config, first = Config(protection="document", rule=rule), min(first, second)
     found = propose(lambda: iter(steps), config, first, second)

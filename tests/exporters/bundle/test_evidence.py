@@ -34,9 +34,8 @@ class Training:
     """A monitor with the sink, and checkpoints `a` and `b` whose values are given."""
 
     def __init__(self, folder, origin=ORIGIN, **changes):
-        self.config = Config(
-            protection="document", **{"enable": 1, "on_anomaly": "log", "run_dir": str(folder), **changes}
-        )
+        given = {"enable": 1, "on_anomaly": "log", "run_dir": str(folder), **changes}
+        self.config = Config(protection="document", **given)
         self.sink = open_evidence(self.config, origin)
         self.events = []
         self.monitor = Monitor(self.config, origin, [self.sink, self.events.append], clock=lambda: 1000.0)
@@ -47,9 +46,8 @@ class Training:
         return self.monitor.judge(self.step, [Reading(names[0], a, 10), Reading(names[1], b, 5)]).events
 
     def folder(self, step=None):
-        return evidence_folder(
-            Path(self.config.run_dir), self.monitor.origin.run, self.monitor.origin.rank, step or self.step
-        )
+        origin = self.monitor.origin
+        return evidence_folder(Path(self.config.run_dir), origin.run, origin.rank, step or self.step)
 
     def bundles(self):
         return sorted(path.name for path in self.folder(1).parent.iterdir())

@@ -28,9 +28,8 @@ def start(journal):
     servers = []
 
     def begin(port=0):
-        servers.append(
-            start_server(registry=CollectorRegistry(), ledger_events=list, ready=str, port=port, journal=journal)
-        )
+        more = {"registry": CollectorRegistry(), "ledger_events": list, "ready": str}
+        servers.append(start_server(port=port, journal=journal, **more))
         return servers[-1]
 
     yield begin

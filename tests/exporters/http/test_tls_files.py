@@ -133,9 +133,7 @@ def test_tls_1_2_is_the_least(serve, folder, authority):
     assert configured(folder, TLS).current().context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_a_new_certificate_is_used_without_a_restart_and_a_broken_file_leaves_the_last(
-    serve, folder, authority, stranger, caplog
-):
+def test_a_new_certificate_is_used_at_once_and_a_broken_one_is_not(serve, folder, authority, stranger, caplog):
     server = serve(TLS)
     assert ask(server, client_context(authority))[0].status == 200
     new = folder / "new"

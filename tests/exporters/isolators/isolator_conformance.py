@@ -148,9 +148,7 @@ class Conformance:
 class NodesThatComeAndGo:
     """What an isolator must do besides whose engine makes a node anew when another machine gets its name."""
 
-    def test_a_verdict_on_a_node_that_is_gone_is_said_and_does_not_wait_for_the_next_of_its_name(
-        self, engine, tmp_path
-    ):
+    def test_a_verdict_on_a_node_that_is_gone_is_said_and_waits_for_no_next_of_its_name(self, engine, tmp_path):
         told = []
 
         def begin():

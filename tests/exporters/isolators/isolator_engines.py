@@ -122,9 +122,7 @@ class KubeEngine(Engine):
 
     def _facts(self, node):
         # The real one adds and removes taints of its own.
-        taints = [
-            taint for taint in node["spec"].get("taints", []) if not taint["key"].startswith("node.kubernetes.io/")
-        ]
+        taints = [each for each in node["spec"].get("taints", []) if not each["key"].startswith("node.kubernetes.io/")]
         conditions = [
             (condition["type"], condition["message"])
             for condition in node["status"].get("conditions", [])

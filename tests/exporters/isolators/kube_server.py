@@ -193,9 +193,7 @@ class KubeServer(ThreadingHTTPServer):
         before = copy.deepcopy(self._found(path))
         wanted = body.get("metadata", {}).get("resourceVersion")
         if wanted not in (None, before["metadata"]["resourceVersion"]):
-            raise RefusedError(
-                409, "Conflict", "the object has been modified; please apply your changes to the latest version"
-            )
+            raise RefusedError(409, "Conflict", "the object has been modified")
         if on_status and kind == "application/strategic-merge-patch+json":
             return self.put(path, strategic(before, body))
         if kind != "application/merge-patch+json":

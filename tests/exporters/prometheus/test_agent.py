@@ -99,13 +99,11 @@ def flood(kind, folder):
         log.write_text(line)
         os.truncate(log, 1 << 40 if kind == "hole" else 20 << 20)
     elif kind == "events":
-        log.write_text("".join(event(step, rank=step).to_json() + "\n" for step in range(1, 2000)))
+        write(folder, *(event(step, rank=step) for step in range(1, 2000)))
     else:
         for number in range(300):
-            (at := folder / f"{number}" if kind == "folders" else folder).mkdir(exist_ok=True)
-            run_dir.event_file(at, number).write_text(
-                "".join(event(step, rank=number).to_json() + "\n" for step in (1, 2))
-            )
+            at = folder / f"{number}" if kind == "folders" else folder
+            write(at, event(1, rank=number), event(2, rank=number), rank=number)
 
 
 @pytest.mark.parametrize("kind", ["hole", "a line without end", "events", "logs", "folders"])
@@ -324,9 +322,7 @@ def test_whatever_fails_inside_it_begins_again_where_all_was_well(folder, agents
 
 
 @pytest.mark.parametrize("kind", ["disk_full", "read_only"])
-def test_a_disk_that_no_rank_can_write_on_is_told_unless_the_agent_only_looks_at_it(
-    folder, agents, monkeypatch, tmp_path, kind
-):
+def test_a_disk_that_no_rank_can_write_on_is_told_unless_by_an_onlooker(folder, agents, monkeypatch, tmp_path, kind):
     folder.mkdir()
     agent, onlooker = agents([folder]), agents([folder], tmp_path / "state.json")
     agent.poll()

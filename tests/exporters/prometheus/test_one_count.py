@@ -15,11 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import asd
 from asd.cli import main
+from tests.support.strike_histories import STRICT, USUAL, device_of, everything, expected, write
 from tests.support.tables import quick
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # for strike_histories.py
-
-from strike_histories import STRICT, USUAL, device_of, everything, expected, write
 
 
 @pytest.fixture(autouse=True)

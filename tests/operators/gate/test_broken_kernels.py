@@ -79,9 +79,7 @@ print('REFUSED "all"', flush=True)
         pytest.param(1, f"AllReduce {IN_PYTHON}", "1e38 nan", 2, id="pynative-ranks-all", marks=pytest.mark.slow),
     ],
 )
-def test_a_kind_of_operator_that_is_broken_lets_no_update_pass_that_the_values_refuse(
-    mode, names, gradients, ranks, tmp_path, monkeypatch
-):
+def test_a_broken_operator_lets_no_update_pass_that_values_refuse(mode, names, gradients, ranks, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -59,9 +59,7 @@ def bare(_mode):
     indirect=["mode"],
     ids=lambda each: each if isinstance(each, str) else each.__name__.rpartition(".")[2],
 )
-def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(
-    mode, place, name, tmp_path, monkeypatch, caplog
-):
+def test_a_failure_of_ours_is_a_problem_and_the_training_as_without(mode, place, name, tmp_path, monkeypatch, caplog):
     expected = bare(mode)
     failures = []
 
@@ -76,9 +74,7 @@ def test_a_failure_of_ours_is_a_problem_and_the_training_is_as_without(
         found = trained(tmp_path / "checked", monitor)
     assert failures
     assert_same_bits(found, expected)
-    said = [event.reason for event in events if event.kind == "problem"] + [
-        each.getMessage() for each in caplog.records
-    ]
+    said = [*caplog.messages, *(event.reason for event in events if event.kind == "problem")]
     assert any(f"the fault in {name}" in reason for reason in said)
     assert np.isfinite(found["norm_out.gamma"]).all()
 

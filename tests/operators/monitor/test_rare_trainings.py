@@ -99,9 +99,7 @@ class Penalty(nn.Cell):
         return ops.mean((self.gradient(self.net)(x) - 1) ** 2)
 
 
-def test_a_network_that_does_not_compile_with_checks_on_its_layers_is_trained_without_them_which_is_said(
-    graph, tmp_path, monkeypatch, caplog
-):
+def test_layers_that_do_not_compile_with_checks_are_trained_without_them(graph, tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(KINDS, "a penalty", (Penalty, rows, False))
     found, events, checks = trained("a penalty", Config(enable=1, run_dir=str(tmp_path)))
     assert_same_bits(found, trained("a penalty")[0])

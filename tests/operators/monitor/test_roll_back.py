@@ -2,11 +2,11 @@
 
 import mindspore as ms
 import pytest
-from checked_nets import Decoder, dataset, fill
+from checked_nets import Decoder, dataset, document, fill
 from mindspore import nn
 from mindspore.train import CheckpointConfig, Model, ModelCheckpoint, TrainFaultTolerance
 
-from asd import AnomalyDetected, Config
+from asd import AnomalyDetected
 from asd.injection import Fault
 from asd.operators import StepMonitor
 from asd.operators.drill.inject import FaultInjector
@@ -31,9 +31,7 @@ class Training:
         self.folder = folder
         net = fill(Decoder())
         optimizer = nn.SGD(net.trainable_params(), 1e-2)
-        self.monitor = StepMonitor(
-            Config(protection="document", enable=1, upper=(1000, 100)), sinks=[self.events.append]
-        )
+        self.monitor = StepMonitor(document(on_anomaly="stop", upper=(1000, 100)), sinks=[self.events.append])
         injector = FaultInjector(Fault.parse(f"gradient:norm_out:flip=30:step=5:duration={duration}"))
         settings = CheckpointConfig(save_checkpoint_steps=2, append_info=["epoch_num", "step_num"])
         again = TrainFaultTolerance(str(folder), ckpt_load_fn=self.load)

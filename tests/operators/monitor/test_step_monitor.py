@@ -377,9 +377,7 @@ def test_a_damaged_state_is_passed_over_in_the_search(saved):
     assert run.monitor.monitor.state()["checkpoints"]["norm_out"]["count"] == 6
 
 
-def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of_the_callback(
-    clean, tmp_path, monkeypatch
-):
+def test_a_state_that_cannot_be_written_is_an_error_of_the_call_and_a_problem_of_the_callback(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     run = Run(config())
     run.train(dataset(1))

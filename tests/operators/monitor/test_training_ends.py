@@ -113,9 +113,7 @@ def test_a_training_that_goes_on_in_another_process_without_a_state_is_still_tol
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     optimizer.global_step.set_data(ms.Tensor([7], ms.int32))  # as a loaded checkpoint does
     events = []
-    StepMonitor(Config(protection="document", enable=1, run_dir=str(tmp_path)), sinks=[events.append]).attach(
-        net, optimizer
-    )
+    StepMonitor(document(run_dir=str(tmp_path)), sinks=[events.append]).attach(net, optimizer)
     assert [event.reason.startswith("resumed at step 7 ") for event in events] == [True]
 
 

@@ -142,9 +142,7 @@ def test_training_cells_that_hold_both_networks_share_them_by_what_their_optimiz
     assert ours.events["d"] == []
     assert {event.step for event in ours.events["g"]} == {BAD}
     assert_same_bits(ours.state(), bare(mode, order="gd", skipped="g")[1])
-    sites = {
-        key: {site.name for site in monitor._training.judging.gate.sites} for key, monitor in ours.monitors.items()
-    }
+    sites = {key: {site.name for site in each._training.judging.gate.sites} for key, each in ours.monitors.items()}
     assert {name.split(".")[-2] for name in sites["g"]} == {"generator"}
     assert {name.split(".")[-2] for name in sites["d"]} == {"discriminator"}
 

@@ -104,9 +104,7 @@ def test_where_nobody_tells_ranks_that_begin_with_the_same_weights_hold_the_same
 @pytest.mark.parametrize(
     ("parts", "told", "summed"), [("aab", None, True), ("abc", None, True), ("abc", ("a", 0, -1, ()), False)]
 )
-def test_a_gradient_may_be_a_sum_over_ranks_unless_a_rank_says_that_it_alone_holds_its_part(
-    monkeypatch, parts, told, summed
-):
+def test_a_gradient_may_be_a_sum_over_ranks_unless_a_rank_says_it_alone_has_its_part(monkeypatch, parts, told, summed):
     held = [Shard(part=part, labels=(part,)) for part in parts]
     monkeypatch.setattr(shards._Known, "groups", Groups(held, 0, ""))
     monkeypatch.setattr(shards._Known, "told", told)

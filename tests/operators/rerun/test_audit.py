@@ -128,9 +128,7 @@ def test_on_a_device_the_first_step_after_each_start_is_audited(mode, tmp_path, 
     assert_same_bits(*states)
 
 
-def test_ranks_audit_the_same_first_step_where_one_holds_frozen_weights_and_another_does_not(
-    graph, tmp_path, monkeypatch
-):
+def test_ranks_audit_the_same_first_step_where_only_one_holds_frozen_weights(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(audit, "FIRST", {})
     training = Training(tmp_path)
     training._step = training.monitor.watch_step(training.cell, audit=True)
@@ -198,9 +196,7 @@ def test_what_python_runs_is_audited_where_that_is_declared_alone(mode, of_minds
     assert of_mindspore or training.calls == EVERY
 
 
-def test_saved_weights_are_verified_by_an_audit_and_a_round_of_known_answers_since_the_last_ones(
-    tmp_path, clean, monkeypatch
-):
+def test_saved_weights_are_verified_by_an_audit_and_known_answers_since_the_last_ones(tmp_path, clean, monkeypatch):
     monkeypatch.setattr(probe, "SHARE", 1e9)
     training, file, found = Training(tmp_path), tmp_path / "saved.ckpt", []
     for steps in (9, 90, 1):

@@ -158,9 +158,7 @@ def test_a_sound_device_passes_and_losses_are_those_without(mode, tmp_path):
     ("seconds", "turns", "names"),
     [(1000, {step: 4 for step in range(3, 49, 3)}, 57), (0, {3: 4, 6: 2, 12: 2, 24: 2, 48: 2}, 4)],
 )
-def test_turns_are_rare_and_load_no_operator_while_they_take_a_larger_share_of_the_time(
-    monkeypatch, tmp_path, clean, seconds, turns, names
-):
+def test_turns_are_rare_and_load_no_operator_while_they_take_long(monkeypatch, tmp_path, clean, seconds, turns, names):
     training, clock = Training(tmp_path), itertools.count()
     known = training.monitor._training._probe
     now = SimpleNamespace(perf_counter=lambda: next(clock) + seconds * training.steps)
@@ -182,9 +180,7 @@ def test_an_operator_that_is_always_wrong_is_found_within_60_steps_and_ends_the_
     assert "in rows 3 to 4, columns 7 to 7: [3, 7] is 0.0 (0x00000000), must be " in event.reason
 
 
-def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the_training_all_the_same(
-    monkeypatch, tmp_path, clean
-):
+def test_a_failure_of_the_probe_is_a_problem_and_an_anomaly_of_its_step_ends_the_training(monkeypatch, tmp_path, clean):
 
     def fail(*_):
         raise ZeroDivisionError

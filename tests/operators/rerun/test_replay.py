@@ -233,9 +233,7 @@ def test_random_streams_are_put_back():
         assert [draw(), draw()] == [first, second]
 
 
-@given(
-    st.lists(arrays(st.sampled_from(["f4", "f8", "i4", "?", "u8"]), array_shapes(min_dims=0, min_side=0)), max_size=4)
-)
+@given(st.lists(arrays(st.sampled_from(["f4", "f8", "i4", "?"]), array_shapes(min_dims=0, min_side=0)), max_size=4))
 def test_arrays_come_back_from_their_message(sent):
     came = unpack(pack(sent))
     assert [(a.dtype, a.shape, a.tobytes()) for a in came] == [(a.dtype, a.shape, a.tobytes()) for a in sent]

@@ -152,9 +152,7 @@ def test_a_tool_that_fails_ends_the_use_of_all_and_no_training(tools, tmp_path, 
     assert training.told == f"{name} failed: RuntimeError('device busy')"
 
 
-def test_without_a_device_that_has_them_or_the_switch_nothing_is_called_and_a_word_says_so(
-    tools, tmp_path, monkeypatch
-):
+def test_without_a_device_that_has_them_or_the_switch_nothing_is_called_which_is_said(tools, tmp_path, monkeypatch):
     monkeypatch.delenv("MS_SDC_DETECT_ENABLE")
     training = Training(tmp_path)
     training.steps(FIRST)
