@@ -13,7 +13,7 @@ from asd.judge.monitor import Monitor
 from asd.operators.gate.step_record import Part
 from asd.operators.monitor.resume import CheckpointWatch, state_path, state_to_resume
 from asd.operators.private.mended import FILE
-from asd.operators.sensors.optimizers import counter_of, updates_of
+from asd.operators.sensors.optimizers import count_of, counter_of, updates_of
 from asd.rundir.manifest import Health, write_manifest
 from asd.rundir.statefile import save_state
 
@@ -61,14 +61,15 @@ class RuleState(Part):
             Whether the state of its last step was restored. If there is none that can be, it is a problem in a process
             that did not make the steps.
         """
-        updates, given, earlier, is_last = updates_of(optimizer), self._resume_from, None, False
+        count, given, earlier, is_last = count_of(optimizer), self._resume_from, None, False
         self._resume_from = None  # of the first training; this process knows more about the next one
         if optimizer is not None:
             if given is None and optimizer in _judged:
                 judge, health = _judged[optimizer]
-                earlier, is_last = {**judge.state(), "tainted_from": health.tainted_from}, judge.updates == updates
+                earlier = {**judge.state(), "tainted_from": health.tainted_from}
+                is_last = count in (None, judge.updates)
             _judged[optimizer] = self.monitor, self._health
-        self.monitor.updates = updates
+        self.monitor.updates, updates = count or 0, max(0, count or 0)
         folders = [*self.files.folders(), Path(self._config.run_dir)]
         try:
             if is_last:

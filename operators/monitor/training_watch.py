@@ -48,7 +48,7 @@ from asd.operators.rerun.sunk import keep_batches, why_not_kept
 from asd.operators.rerun.vendor import VendorTools
 from asd.operators.sensors.all_checks import Checks
 from asd.operators.sensors.loss_scale import LossScale
-from asd.operators.sensors.optimizers import as_one, updates_of
+from asd.operators.sensors.optimizers import as_one, count_of, updates_of
 from asd.operators.sensors.own_gradients import alike_on_ranks
 from asd.operators.sensors.sampled.sampling import Sampling
 from asd.rundir.manifest import Health
@@ -204,7 +204,7 @@ class TrainingWatch:
         if self.monitor is None or optimizer is not self._optimizer:
             return False
         is_judged = optimizer is None or self.gate in table().gates.others()
-        return is_judged or self.monitor.updates == updates_of(optimizer)
+        return is_judged or count_of(optimizer) in (None, self.monitor.updates)
 
     def _take_over(self, monitor: Monitor, optimizer: nn.Cell | None) -> None:
         """Loads the state of who judged last, or of earlier attempts, with the anomalies that ended these."""
@@ -333,7 +333,7 @@ class TrainingWatch:
         if self._updates_in_run == 0 and self.rerun.again is not None:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
         self._judge(monitor, step)
-        monitor.updates += (gate.updates or (0 if gate.armed else self._steps_a_call)) - step.refused
+        monitor.updates += (gate.updates or (0 if gate.guards else self._steps_a_call)) - step.refused
         updated = gate.updates > 0  # which a rerun reads anew
         if self._is_first:
             self._tell_after_first(monitor)

@@ -153,7 +153,7 @@ class Audit(Part):
             reason = f"two runs of the same step differ: {far}"
             if not self._doubt(reason):
                 self.accuse(step, self._health, rule="audit", where="step", reason=reason, wrong=1)
-                return
+            return  # a flaky core must not teach its own limit
         is_known, far = self.spread.most >= 0, self.spread.learn(first, second)
         self._unlike = self._unlike + 1 if far else 0
         if self._unlike == _TWO:

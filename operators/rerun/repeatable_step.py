@@ -136,7 +136,7 @@ class RepeatableStep:
             elsewhere = {id(each) for optimizer in others for each in getattr(optimizer, "parameters", ())}
             elsewhere |= {key for key, each in read.items() if key in weights and each.has_init}
             stay = {key for key, each in read.items() if key in weights or not each.requires_grad}
-            stay -= self._changing | {id(each) for each in _held_by(ms.Generator, cells)}
+            stay -= (self._changing - elsewhere) | {id(each) for each in _held_by(ms.Generator, cells)}
             self._frozen = [each for key, each in read.items() if key in stay - elsewhere]
             read = {key: each for key, each in read.items() if key not in stay}
         if {id(each) for each in self._frozen} != known:

@@ -61,7 +61,12 @@ def counter_of(optimizer: Any) -> Any:
     return next((getattr(optimizer, name) for name in _COUNTERS if hasattr(optimizer, name)), None)
 
 
-def updates_of(optimizer: Any) -> int:
-    """Returns how many updates `optimizer` made; waits for the graph that makes them."""
+def count_of(optimizer: Any) -> int | None:
+    """Returns what `optimizer` counts, some from -1; None without a counter. Waits for the graph that makes updates."""
     counter = counter_of(optimizer)
-    return max(0, int(counter.asnumpy().reshape(-1)[0])) if counter is not None else 0  # some begin with -1
+    return int(counter.asnumpy().reshape(-1)[0]) if counter is not None else None
+
+
+def updates_of(optimizer: Any) -> int:
+    """Returns how many updates `optimizer` made, as far as it counts; waits as `count_of`."""
+    return max(0, count_of(optimizer) or 0)
