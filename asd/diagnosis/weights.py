@@ -8,6 +8,7 @@ from typing import NamedTuple
 from asd.diagnosis.groups import named
 
 _NAMED = 3
+_LEAST = 1e-19  # does no harm; smaller numbers have no norm in float32, where their squares are 0
 _DRIFT = 4.0  # times as far apart as ever before: replicas drift slowly, as they get the same gradients
 
 
@@ -53,14 +54,15 @@ def compare(
 
 
 def compare_some(
-    holders: Sequence[int], told: Sequence[Mapping[str, list[float]]], apart: dict[str, float]
+    holders: Sequence[int], told: Sequence[Mapping[str, list[float]]], apart: dict[str, list[float]]
 ) -> Difference | None:
     """Finds the ranks that differ in weights that only some ranks hold.
 
     Args:
         holders: Ranks that hold the weights.
         told: By rank of the job and by name, of each such weight a hash, and a sketch as of `sketches_of`.
-        apart: By name, how many times as far as rounding explains replicas were apart so far; is updated.
+        apart: By name, how many times as far as rounding explains replicas were apart so far, and how far
+            rounding may have moved each sum lately, as a few numbers may cross 0; is updated.
     """
     names = list(dict.fromkeys(name for rank in holders for name in told[rank]))
     ranks = None if len(holders) == len(told) else holders
@@ -68,24 +70,31 @@ def compare_some(
     found = compare([[told[rank].get(name, [0])[0] for name in names] for rank in holders], names, ranks)
     if found is None:
         return None
-    nearest = [_nearest(column, max(1.0, _DRIFT * apart.get(name, 0.0))) for name, column in columns.items()]
+    known = {name: apart.get(name, [0.0] * max(map(len, column))) for name, column in columns.items()}
+    nearest = [_nearest(column, known[name]) for name, column in columns.items()]
     if (far := compare(list(zip(*nearest, strict=True)), names, ranks)) is not None:
         return far
     for name, column in columns.items():
-        apart[name] = max(apart.get(name, 0.0), *(_times(column[0], each) for each in column))
+        now = zip(column[0][1 + len(column[0]) // 2 :], known[name][1:], strict=False)
+        times = max(known[name][0], *(_times(column[0], each, known[name]) for each in column))
+        apart[name] = [times, *(max(room, last / 2) for room, last in now)]
     return found._replace(odd=(), reason=f"{found.reason}, by no more than rounding explains", is_rounding=True)
 
 
-def _nearest(column: Sequence[list[float]], limit: float) -> list[int]:
+def _nearest(column: Sequence[list[float]], known: list[float]) -> list[int]:
     """Returns for each replica the first one that is near it."""
-    return [next(i for i, each in enumerate(column) if each == one or _times(each, one) <= limit) for one in column]
+    most = max(1.0, _DRIFT * known[0])
+    return [next(i for i, each in enumerate(column) if _times(each, one, known) <= most) for one in column]
 
 
-def _times(one: list[float], other: list[float]) -> float:
+def _times(one: list[float], other: list[float], known: list[float]) -> float:
     """Returns how many times as far as rounding explains two replicas are apart; infinite where one is not finite."""
+    if one[0] == other[0]:  # of numbers that are not finite the sums may not be equal to themselves
+        return 0.0
     half = 1 + len(one) // 2
-    four = zip(one[1:half], other[1:half], one[half:], other[half:], strict=False)
-    sizes = [abs(a - b) / (max(room, more) or 1e-300) for a, b, room, more in four]
+    five = zip(one[1:half], other[1:half], one[half:], other[half:], known[1:], strict=False)
+    # Of two norms the smaller one: that of a damaged replica may be infinite.
+    sizes = [abs(a - b) / max(min(room, more), last, _LEAST) for a, b, room, more, last in five]
     return max(sizes) if sizes and all(size <= inf for size in sizes) else inf
 
 

@@ -41,7 +41,7 @@ class WeightComparison:
     def __init__(self, weights: Iterable[Parameter], exchange: Exchange, every: int) -> None:
         self.alike: int | None = None
         self._first, self._last, self._drifts = True, 0, False
-        self._apart: dict[str, dict[str, float]] = {}
+        self._apart: dict[str, dict[str, list[float]]] = {}
         groups = exchange.groups
         self._exchange, self._holders = exchange, dict(groups.holders)
         self.every = every if self._holders else 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asd.diagnosis.weights import compare
+from asd.diagnosis.weights import compare, compare_some
 from asd.origin import Origin
 from asd.rundir.manifest import Health, load_manifest, manifest_path, taint, write_manifest
 
@@ -37,6 +37,14 @@ def test_one_odd_rank_is_named_wherever_it_is(size, data):
 def test_without_a_majority_nobody_is_named(hashes, odd, reason):
     found = compare(hashes, NAMES)
     assert (found.odd, reason in found.reason) == (odd, True)
+
+
+def test_sums_without_a_norm_or_near_0_are_near_and_one_that_is_infinite_is_not():
+    apart = {}
+    for most, one, odd in [((5, 0.1), (5.01, 0.1), ()), ((0, 0), (1e-6, 1e-9), ()), ((5, 0.1), (1e38, 1e999), (1,))]:
+        sums = {"w": (most, one, most), "v": [(0, 0), (1e-24, 0), (0, 0)], "x": [[float("nan")] * 2 for _ in "abc"]}
+        told = [{name: [name != "x" and i % 2, *each[i]] for name, each in sums.items()} for i in range(3)]
+        assert compare_some(range(3), told, apart)[::3] == (odd, not odd)
 
 
 def test_a_manifest_learns_later_that_its_weights_can_not_be_trusted(tmp_path):
