@@ -450,8 +450,11 @@ def _raw(
     find: Callable[[np.ndarray, np.ndarray], np.ndarray], limits: Sequence[tuple[Site, float]], scale: float
 ) -> tuple[list[int], np.ndarray]:
     """Slots, and what the gate compares their values with."""
-    values = np.array([(limit, divisor(site.kind, scale)) for site, limit in limits], float).reshape(-1, 2)
-    return [site.slot for site, _ in limits], find(*values.T.copy())
+    slots, values = [], np.ones((2, len(limits)))
+    for i, (site, limit) in enumerate(limits):
+        slots.append(site.slot)
+        values[:, i] = limit, divisor(site.kind, scale)
+    return slots, find(*values)
 
 
 def _order(site: Site) -> int:
