@@ -96,11 +96,8 @@ def _guarded(base: type) -> type:
 
 
 def _make_in_view(optimizer: nn.Cell) -> Any:
-    """Returns a function that names the Parameters of `optimizer` outside of the branch that updates them.
-
-    A compiled graph does not take over what the host writes (`set_data`, `load_param_into_net`) into a Parameter that
-    only a branch of it uses.
-    """
+    """Returns a function that names the Parameters of `optimizer` outside of the branch that updates them."""
+    # A compiled graph takes over no `set_data` or `load_param_into_net` of a Parameter that only a branch of it uses.
     parameters = tuple(optimizer.get_parameters())
 
     def in_view(refused):

@@ -458,9 +458,7 @@ def _raw(
 
 
 def _order(site: Site) -> int:
-    """Returns the place of a site in a compiled backward pass: a later forward call comes earlier.
-
-    Gradients of parameters are looked at behind all others. They, and what comes from a compiler's cache, are called by
-    no code of ours: networks are mostly built from input to output.
-    """
+    """Returns the place of a site in a compiled backward pass: a later forward call comes earlier."""
+    # Gradients of parameters come last. No code of ours calls them, nor what comes from a compiler's cache: the
+    # order is that in which they are made.
     return (_LATER if site.kind in _AT_GATE else 0) - (site.called or site.made)

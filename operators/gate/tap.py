@@ -95,11 +95,7 @@ class _Look(CheckCell):
 
 
 class _Write(CheckCell):
-    """Writes the statistics of some tensors into their slots; returns a value that is ready when that is done.
-
-    Args:
-        sites: As many as there will be tensors.
-    """
+    """Writes the statistics of tensors into the slots of as many sites; returns a value that is ready then."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__()
@@ -147,12 +143,10 @@ def make_observer(sites: Sequence[Site]) -> Callable[[Any], Any]:
 
 
 def _primitive(write: _Write, slots: Callable[[], tuple[Parameter, ...]]) -> InsertGradientOf:
-    """Returns the tap of graph mode.
+    """Returns the tap of graph mode."""
 
-    There no check may be a call with its own backward pass: MindSpore's passes end with an error at such a call in a
-    divided network that has a `Morph`, as all newer models of mindformers.
-    """
-
+    # No call with its own backward pass: at such a call MindSpore's passes end with an error in a divided network that
+    # has a `Morph`, as all newer models of mindformers.
     def look(gradient):
         (worst,) = slots()
         # A second derivative goes through this too: what only measures has none.
@@ -224,14 +218,15 @@ def note(sites: Sequence[Site], gradients: Sequence[Any], known: tuple[int, floa
 
 
 @shielded
-def drop_skipped(gate: Gate | None, gradients: Sequence[Any]) -> None:
-    """Drops what passes without an update left, as where a scaler skips: not finite, and `gradients` are."""
+def drop_skipped(gate: Gate | None, gradients: Sequence[Any]) -> bool:
+    """Drops what passes without an update left, if that is not finite and `gradients` are; returns whether it did."""
     tensors = [each for each in gradients if each is not None and local(each).size > 0]
     if gate is None or not tensors or not np.isfinite(statistics(tensors).asnumpy()).all():
-        return
-    if table().drop_overflow([site for site in gate.sites if site.kind == GRADIENT]):
+        return False
+    if dropped := table().drop_overflow([site for site in gate.sites if site.kind == GRADIENT]):
         gate.dropped = True
         logging.getLogger("asd").info(_SKIPPED)
+    return dropped
 
 
 def hidden(*parameters: Parameter) -> Callable[[], tuple[Parameter, ...]]:

@@ -61,8 +61,8 @@ def _loading(load: Any, cell: nn.Cell, state_dict: Mapping[str, Any], prefix: st
 
 def _without_checks(export: Any, net: Any, *args: Any, **kwargs: Any) -> Any:
     cells = [cell for _, cell in net.cells_and_names()] if isinstance(net, nn.Cell) else []
-    held = [each for cell in cells for each in (cell, *vars(cell).values())]
-    checks = [each for each in held if getattr(each, _SWITCH, None) is True]
+    held = [each for cell in cells for each in (cell, *vars(cell).values()) if hasattr(type(each), "__ms_class__")]
+    checks = [each for each in (*cells, *held) if getattr(each, _SWITCH, None) is True]
     for check in checks:
         setattr(check, _SWITCH, False)
     try:

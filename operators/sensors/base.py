@@ -1,5 +1,6 @@
 """ASDBase: an operator of MindSpore with a check on one of its inputs."""
 
+import copy
 from typing import Any, ClassVar
 
 import mindspore as ms
@@ -121,6 +122,15 @@ class ASDBase:
             old.set_data(value)
         else:
             super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: Any) -> "ASDBase":
+        # Copies of a layer may stand in one graph, which must not have two Parameters of one name.
+        made = memo[id(self)] = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            is_shared = isinstance(value, Parameter) and value.name.startswith(self.name_prefix)
+            vars(made)[name] = value if is_shared else copy.deepcopy(value, memo)
+        prepare_compilations(made)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         # Only called for attributes that the wrapper lacks. `copy` and `pickle` ask before `op` exists.

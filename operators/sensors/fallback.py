@@ -21,7 +21,7 @@ _operators: weakref.WeakSet[Any] = weakref.WeakSet()
 def prepare_compilations(*operators: Any) -> None:
     """Has each compilation look for the cells of living check operators, and of `operators`, until `disable`."""
     _operators.update(operators)
-    if _operators:
+    if _operators or living_taps():
         compile_without_what_fails()
 
 

@@ -156,19 +156,21 @@ def _judged(base: type, monitor: StepMonitor) -> type:
     class Judged(base):
         _asd_monitor = monitor
 
-        def __call__(self, gradients, *args, **kwargs):
+        def __call__(self, *args, **kwargs):
             if _training:
-                return super().__call__(gradients, *args, **kwargs)
+                return super().__call__(*args, **kwargs)
             is_others = monitor.is_over and judged_by(self) is not None
             if monitor.is_over and not is_others:
                 monitor.attach(None, self)
             (before, least), known[0] = known, _unwatched.calls
-            known[1] = min(known[0] - before, least or known[0])
+            calls, dropped = known[0] - before, False
             with _inside():
-                if known[0] - before > least and not is_others:
+                if calls > least and not is_others:
                     wait_for_pynative()
-                    drop_skipped(judged_by(self), gradients)
-                outputs = super().__call__(gradients, *args, **kwargs)
+                    dropped = drop_skipped(judged_by(self), args[0] if args else next(iter(kwargs.values()), ()))
+                if before and not dropped:  # before the first update all calls of the process count
+                    known[1] = min(calls, least or calls)
+                outputs = super().__call__(*args, **kwargs)
             if not is_others:
                 monitor.step(outputs)
             return outputs

@@ -61,8 +61,8 @@ class Seen:
             json.dumps([{"targets": [f"127.0.0.1:{port}"], "labels": {"node": socket.gethostname()}}])
         )
         (start.folder / "hosts").write_text(f"{socket.gethostname()}\nnode8\n")
-        isolator = f"--isolator hostfile --option hosts={start.folder / 'hosts'}"
-        options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0 {isolator}".split()
+        options = f"--agents {start.folder / 'agents.json'} --metrics 127.0.0.1:{handler} --settle 0".split()
+        options += f"--isolator hostfile --option hosts={start.folder / 'hosts'}".split()
         home = str(start.folder / "handler")
         start.asd("handler", *options, ASD_RUN_DIR=home, ready=f"http://127.0.0.1:{handler}/readyz")
         targets = {"asd-handler": f"127.0.0.1:{handler}", "asd": f"127.0.0.1:{port}"}

@@ -96,7 +96,7 @@ class Sampling(Part):
             products = {each: form for each, value in vars(cell).items() if (form := form_of(value)) is not None}
             again = repeats(cell)
             own = (value for each in (cell, *type(cell).__mro__) for value in vars(each).values())
-            if (products or again) and any(hasattr(value, COMPILES_ITSELF) for value in own):
+            if (products or again) and any(callable(value) and hasattr(value, COMPILES_ITSELF) for value in own):
                 self._lacks(f"results of {name} are not sampled: {_ONLY}, and a method of it is compiled")
             elif products or again:
                 if cell in _places:

@@ -263,9 +263,8 @@ def test_a_monitor_that_nobody_holds_is_gone_at_once(rule):
 @pytest.mark.parametrize("scaled", [True, False])
 def test_a_step_that_the_program_skips_itself_refuses_no_later_update(scaled, mode, autostarted, caplog):
     enable()
-    bad = 0, BAD, BAD + 2
     caplog.set_level(logging.INFO, "asd")
-    net = fill(Decoder())
+    bad, net = (0, BAD, BAD + 2) if scaled else (1, BAD), fill(Decoder())
     optimizer = nn.Adam(net.trainable_params(), 1e-3)
     scaler = amp.DynamicLossScaler(2.0**10 if scaled else 1.0, 2, 50)
 
@@ -279,5 +278,4 @@ def test_a_step_that_the_program_skips_itself_refuses_no_later_update(scaled, mo
             optimizer(scaler.unscale(found))
         scaler.adjust(Tensor(applied))
     assert int(optimizer.global_step) == STEPS - len(bad)
-    assert "the program skipped a step" in caplog.text
-    assert "nothing was checked" not in caplog.text
+    assert ("the program skipped a step" in caplog.text, "nothing was checked" in caplog.text) == (True, False)

@@ -9,7 +9,7 @@ from checked_nets import Decoder, batch, fill, ids, targets, values
 from mindspore import Tensor, nn, ops
 
 from asd import Config
-from asd.operators import StepMonitor
+from asd.operators import StepMonitor, enable
 from asd.operators.gate.guard import guard
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -32,9 +32,14 @@ def test_a_copy_of_a_watched_network_computes_what_the_network_does_and_has_weig
     assert copied(x, y).asnumpy() != net(x, y).asnumpy()
 
 
-class WithRate(nn.Optimizer):
-    """Takes its learning rate with the gradients, by name."""
+@pytest.mark.usefixtures("enabled")
+def test_copies_of_a_layer_with_a_check_stand_in_one_graph(graph):
+    enable()
+    net = nn.SequentialCell(*map(copy.deepcopy, [nn.SequentialCell(nn.LayerNorm((4,)))] * 2))
+    assert ms.grad(net)(Tensor(np.ones((2, 4), np.float32))).shape == (2, 4)
 
+
+class WithRate(nn.Optimizer):
     def __init__(self, weights):
         super().__init__(0.1, weights)
 
@@ -53,8 +58,7 @@ def test_a_guarded_optimizer_takes_arguments_by_name(make, mode):
     net = nn.Dense(8, 8, weight_init="ones", has_bias=False)
     optimizer = guard(make(net.trainable_params()), gradients=True)
     gradients = tuple(ops.ones_like(weight) for weight in optimizer.parameters)
-    optimizer(gradients, rate=Tensor(0.25))
-    optimizer(gradients, rate=0.125)
-    optimizer(gradients)
+    for words in ({"rate": Tensor(0.25)}, {"rate": 0.125}, {}):
+        optimizer(gradients, **words)
     assert net.weight.asnumpy().tolist() == np.full((8, 8), 0.125).tolist()
     assert net(batch()).shape == (6, 8)
