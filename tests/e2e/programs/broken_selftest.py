@@ -23,7 +23,7 @@ elif what == "backward":
     class Norm:
         """Its gradients are three percent too large."""
 
-        bare = ready_made._LAYER_NORM
+        bare = ready_made.LayerNormASD.original
 
         def __init__(self, *axes):
             self.op = self.bare(*axes)
@@ -32,7 +32,7 @@ elif what == "backward":
             first, mean, variance = self.op(*inputs)
             return first * 1.03 - F.stop_gradient(first * 0.03), mean, variance
 
-    ready_made._LAYER_NORM = Norm
+    ready_made.LayerNormASD.original = Norm
 elif what == "crash":
     known_answers._try = lambda *_: os.kill(os.getpid(), 9)
 sys.exit(main(words))
