@@ -8,6 +8,7 @@ from mindspore import Tensor, nn, ops
 
 from asd import Config, Level
 from asd.operators import StepMonitor
+from asd.operators.private import patches
 from asd.operators.private.compiler import graph_compilers
 from tests.support.tables import quick
 
@@ -109,17 +110,16 @@ def test_layers_that_do_not_compile_with_checks_are_trained_without_them(graph, 
 
 
 def test_a_compilation_that_fails_at_random_is_made_again(graph, tmp_path, monkeypatch):
+    patches.put_back()  # which networks of other tests may keep
     (_, kind), failures = graph_compilers(), [RuntimeError("framework's unexpected error")]
-    compile_once = kind.compile
 
-    def fails(*args):
+    def fails(*args, once=kind.compile):
         if failures:
             raise failures.pop()
-        return compile_once(*args)
+        return once(*args)
 
     monkeypatch.setattr(kind, "compile", fails)
-    net = fill(Square(nn.Dense(4, 8), nn.Dense(8, 1)))
-    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    optimizer = nn.Adam((net := fill(Square(nn.Dense(4, 8), nn.Dense(8, 1)))).trainable_params(), 1e-3)
     StepMonitor(Config(enable=1, run_dir=str(tmp_path)), sinks=[]).attach(net, optimizer)
     nn.TrainOneStepCell(net, optimizer)(Tensor(rows(0)))
     assert failures == []
