@@ -79,7 +79,7 @@ class RuleState(Part):
         except StateError as error:
             if earlier is None:
                 self.monitor.problem(f"{error} The rules learn from the start.")
-        # Another `StepMonitor` of this process has judged with other settings, or nobody judged the last updates.
+        # Another `StepMonitor` of this process has judged with other settings, or the last updates had no judge.
         with contextlib.suppress(StateError):
             self._take_over(earlier)
         return False

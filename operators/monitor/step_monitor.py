@@ -104,7 +104,7 @@ class StepMonitor(Callback):
         """Puts checks on `net`, guards `optimizer`, and takes over the state of the training that is resumed.
 
         Attached once more to the same optimizer, as by a second `Model.train`, it goes on with the rules it has, or
-        with those of another monitor that judged updates since. After updates that nobody judged it learns anew.
+        with those of another monitor that judged updates since. After updates without a judge it learns again.
 
         Args:
             net: The network, or a training cell around it. Nothing of it may have been compiled yet. Without it, what

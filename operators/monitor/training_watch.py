@@ -334,7 +334,7 @@ class TrainingWatch:
             self.rerun.again.updates_outside |= self._table.updates(gate) > 0
         self._judge(monitor, step)
         monitor.updates += (gate.updates or (0 if gate.guards else self._steps_a_call)) - step.refused
-        updated = gate.updates > 0  # which a rerun reads anew
+        updated = gate.updates > 0  # before a rerun reads it again
         if self._is_first:
             self._tell_after_first(monitor)
         if self.turns.act:

@@ -12,7 +12,7 @@ _remembered: dict[str, Any] = {}  # settings of an `AutoParallel` cell; empty wh
 
 
 def remember_division(net: nn.Cell | None) -> None:
-    """Stores the layout settings of the `AutoParallel` cell in or around `net`; forgets them if there is none.
+    """Stores the layout settings of the `AutoParallel` cell in or around `net`, or forgets them without such a cell.
 
     MindSpore has these settings in its context only while it compiles, and from the start of `Model.train` on.
     """
