@@ -12,14 +12,14 @@ from asd.operators import StepMonitor, enable
 def trained(how=""):
     if how == "enabled":
         enable()  # its layers are built with check operators
-    net = fill(Decoder())
+    net, monitor = fill(Decoder()), StepMonitor(Config(protection="document", enable=1), sinks=[])
     optimizer = nn.Momentum(net.trainable_params(), 1e-2, 0.9)
     cell = one_step_cell(net, optimizer)
     if how:
-        StepMonitor(Config(protection="document", enable=1), sinks=[]).attach(cell, optimizer)
+        monitor.attach(cell, optimizer)
     for number in (1, 2):
         cell(ids(number), targets(number)).asnumpy()
-    return net, cell
+    return net, cell, monitor  # which `enable` would replace by its own, were it gone
 
 
 def exported(net, name):
@@ -31,8 +31,8 @@ def exported(net, name):
     ("how", "mode"), [("attached", "graph"), pytest.param("enabled", "pynative", marks=SLOW)], indirect=["mode"]
 )
 def test_it_prints_and_exports_as_one_without_and_is_checked_as_before(how, mode, enabled):
-    bare, _ = trained()
-    net, cell = trained(how)
+    bare, *_ = trained()
+    net, cell, _monitor = trained(how)
     assert str(net) == str(bare)
     assert exported(net, how) == exported(bare, "bare")
     readings()
