@@ -65,13 +65,13 @@ test-changed: venv ## run the tests that mirror what differs from the commit BAS
 
 # A part takes an hour at most. It leaves the commit that it passed on in .release, and is not run again while TESTED is as
 # on that commit: a mended test costs no other part, and results are measured on a commit and can only be committed
-# after it. PASSED has all parts in the end; `make release` puts it beside the files.
-PASSED := .release/passed.txt
+# after it. PASSED has all parts in the end; once committed, `make release` puts it beside the files.
+PASSED := benchmarks/results/passed.txt
 TESTED := asd operators exporters deploy examples benchmarks pyproject.toml setup.py ':!benchmarks/results' ':!*.md'
 AS_TESTED = git diff --quiet $$passed HEAD -- $(TESTED) 2>/dev/null
 RELEASE_PARTS := slow-jobs slow-rooms thorough stack ascend zoo-eighth 2.10 msprobe core wheels detection
 test-release: $(RELEASE_PARTS:%=test-release-%) ## run all that is too slow for each landing, in parts, before a release
-	@cd .release && for part in $(RELEASE_PARTS); do echo "$$part: passed on $$(cat $$part)"; done | tee passed.txt
+	@cd .release && for part in $(RELEASE_PARTS); do echo "$$part: passed on $$(cat $$part)"; done | tee ../$(PASSED)
 test-release-%:
 	@set -e; mkdir -p .release; commit=$$(git rev-parse HEAD); passed=$$(cut -d ' ' -f 1 .release/$* 2>/dev/null || true); \
 	if [ -n "$$passed" ] && $(AS_TESTED); then echo "make: $* passed on $$passed before"; exit 0; fi; \
