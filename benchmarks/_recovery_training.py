@@ -25,6 +25,7 @@ from asd.operators import StepMonitor, disable
 from asd.operators.drill.inject import FaultInjector, Faulty, taps
 from asd.operators.resume import checkpoint_to_resume, resumed_step
 from asd.rundir.manifest import Health, write_manifest
+from asd.verdict import Level
 
 SITES = ("first_norm", "middle_norm", "last_norm")
 
@@ -182,7 +183,8 @@ def faults(seed: int, count: int) -> None:
         for site, each in found.items():
             each.fault = fault if fault is not None and site == fault.where and fault.rank == rank else None
         loss = train_step(*batch_of(step, rank))
-        kinds = sorted({event.kind for event in monitor.step(loss) if event.kind in ("anomaly", "follower")})
+        first = [event for event in monitor.step(loss) if event.level is Level.ERROR]  # the second level accuses nobody
+        kinds = sorted({event.kind for event in first if event.kind in ("anomaly", "follower")})
         tell(step=step, rank=rank, kinds=kinds, victim=fault.rank if fault else None, fault=str(fault or ""))
     monitor.close()
 
