@@ -173,8 +173,8 @@ BUILDER ?= $(shell docker info >/dev/null 2>&1 && command -v docker || command -
 IMAGE_ARGS ?=
 release: wheels docs chart ## build all that a release has into dist, and try each file: sdist, wheel, documents, chart, image
 	@tar -czf dist/mindspore-asd-$(VERSION)-docs.tgz -C build/site .
-	@(for passed in $$(cut -d ' ' -f 4 $(PASSED) 2>/dev/null || echo none); do $(AS_TESTED) || exit 1; done) && \
-		cp $(PASSED) dist/mindspore-asd-$(VERSION)-tests.txt || echo 'make: `make test-release` did not pass on this commit'
+	@rm -f dist/mindspore-asd-$(VERSION)-tests.txt; (for passed in $$(cut -d ' ' -f 4 $(PASSED) 2>/dev/null || echo none); do $(AS_TESTED) || exit 1; done) && \
+		cp $(PASSED) dist/mindspore-asd-$(VERSION)-tests.txt || echo 'make: `make test-release` did not pass on this code'
 	@test -z "$(BUILDER)" || $(MAKE) --no-print-directory image
 	@WHEELS_FOLDER="$(CURDIR)/dist" $(BIN)/python -m pytest tests/wheels/test_files.py
 	@cd dist && sha256sum -- * > ../SHA256SUMS && mv ../SHA256SUMS . && ls -l
