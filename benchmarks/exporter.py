@@ -125,7 +125,7 @@ def count_series(page: bytes) -> int:
 WRITER = """
 import sys, time
 from pathlib import Path
-from benchmarks.exporter import event
+from exporter import event
 from asd.exporters.run_files.event_log import EventLog
 log, rate, seconds = EventLog(Path(sys.argv[1]), keep=40), int(sys.argv[2]), float(sys.argv[3])
 began, step, latest = time.perf_counter(), 0, 0.0
@@ -148,7 +148,7 @@ def flood(rate: int, seconds: float) -> dict[str, Any]:
         log = run_dir.event_file(Path(folder), 0)
         agent = Agent([Path(folder)])
         command = [sys.executable, "-c", WRITER, str(log), str(rate), str(seconds)]
-        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as writer:
             behind = []
             while writer.poll() is None:
