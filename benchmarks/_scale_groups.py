@@ -7,7 +7,6 @@ other ranks' messages are made by that code too.
 import json
 import random
 import statistics as stats
-import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -113,8 +112,6 @@ def job(data: int, repeats: int) -> dict[str, Any]:
     # Every so many steps: hashes of weights. Hashing them is the same however many ranks there are.
     world = Ranks(rank, size, groups)
     comparison = WeightComparison((), world, EVERY)  # type: ignore[arg-type]
-    totals = struct.Struct("<3Q").pack(1, 7, 9)
-    world.others = lambda _: [totals] * size
     hash_ms = _timed(repeats, lambda: comparison.after(EVERY))
     hash_bytes = world.sent // repeats
 

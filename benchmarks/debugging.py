@@ -110,7 +110,7 @@ def many_calls(scale: float, repeats: int) -> dict:
 
 
 def write_tensors(folder: Path, count: int, flip: int | None, *, drift: bool) -> None:
-    """A dump of a chain of `count` tensors; one bit flipped in one of them, or every element a little off."""
+    """A dump of a chain of `count` tensors; one bit flipped in one of them, or every element a tenth off."""
     data_dir = folder / "dump_tensor_data"
     data_dir.mkdir(parents=True)
     elements = MEGABYTES_EACH * (1 << 20) // 4
@@ -119,7 +119,7 @@ def write_tensors(folder: Path, count: int, flip: int | None, *, drift: bool) ->
     for index in range(count):
         array = drawn + np.float32(index)
         if drift:
-            array *= np.float32(1.000001)
+            array *= np.float32(1.1)
         if index == flip:
             array.view(np.uint32)[elements // 3] ^= 1 << 20
         name = f"Mint.add.{index}.forward"
