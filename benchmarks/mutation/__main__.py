@@ -30,10 +30,10 @@ from benchmarks.mutation.tested import (
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "mutation.json"
 JUDGED = Path(__file__).with_name("survivors.json")
-MONITOR = ("tests/asd/rules/step", "tests/asd/test_docstrings.py")
+MONITOR = ("tests/asd/judge", "tests/asd/test_docstrings.py")
 ROOMS = {
     "asd/rules": ("tests/asd/rules", "tests/asd/test_docstrings.py"),
-    "asd/rules/step": ("tests/asd/rules", "tests/asd/tuning", "tests/asd/test_docstrings.py"),
+    "asd/judge": ("tests/asd/judge", "tests/asd/rules", "tests/asd/tuning", "tests/asd/test_docstrings.py"),
     "asd/handler/decide": ("tests/asd/handler", "tests/asd/test_docstrings.py"),
     "asd/event.py": ("tests/asd/test_event.py", "tests/asd/handler/test_decision_words.py", *MONITOR),
 }
