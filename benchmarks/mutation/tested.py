@@ -224,6 +224,7 @@ def run_import(root: Path, mutant: Mutant, names: Sequence[str]) -> tuple[int, A
         collect(names, act)
         return failed[0]
 
+    assert "asd" not in sys.modules, "the package was imported unchanged"
     return fork(work, limited=True)
 
 
