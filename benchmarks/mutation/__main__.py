@@ -32,7 +32,7 @@ JUDGED = Path(__file__).with_name("survivors.json")
 MONITOR = ("tests/asd/judge", "tests/asd/test_docstrings.py")
 ROOMS = {
     "asd/rules": ("tests/asd/rules", "tests/asd/test_docstrings.py"),
-    "asd/judge": ("tests/asd/judge", "tests/asd/rules", "tests/asd/tuning", "tests/asd/test_docstrings.py"),
+    "asd/judge": (*MONITOR, "tests/asd/rules", "tests/asd/rundir", "tests/asd/tuning"),
     "asd/handler/decide": ("tests/asd/handler", "tests/asd/test_docstrings.py"),
     "asd/event.py": ("tests/asd/test_event.py", "tests/asd/handler/test_decision_words.py", *MONITOR),
 }

@@ -75,7 +75,7 @@ def test_what_a_second_run_does_not_show_is_a_first_level_anomaly_that_was_heale
     assert watch.state() == before
     outcome = watch.judge(21, [reading("a", 1.0), reading("b", 1.0, "B")], vanished=[gone])
     (event,) = outcome.events
-    assert outcome.fatal is event
+    assert (outcome.fatal, watch.status.healed) == (event, 1)
     assert (event.checkpoint, event.level, event.refused, event.healed) == ("a", Level.ERROR, False, True)
     assert event.value == value or (math.isnan(event.value) and math.isnan(value))
     healthy = taught(a="W", b="B")
