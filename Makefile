@@ -199,6 +199,7 @@ detection: venv ## break devices below trainings, and fail if detection got wors
 test-bench: venv ## run the programs of benchmarks that know --quick for a moment, to see that they work
 	@set -e; for file in $$(grep -l '"--quick"' benchmarks/*.py); do echo "== $$file"; $(BIN)/python "$$file" --quick; done
 	@$(BIN)/python -m benchmarks.first_wrong --faults 2
+	@$(BIN)/python -m benchmarks.first_wrong --mode ranks --faults 3
 	@$(BIN)/python -m benchmarks.mutation --share 0.02 asd/event.py
 
 cost: venv ## count what the checks add on Ascend to Llama-2 7B, in bytes and launches (COST_ARGS=...)

@@ -135,7 +135,8 @@ def _modules(call: str, parents: Mapping[str, str | None]) -> list[str]:
         base = split_name(call)[0].split(".")
         if base[0] in ("Cell", "Module"):
             return (base[1:-1] or base[1:])[:_DEEPEST]
-        call = parents.get(call) or ""
+        if not (call := parents.get(call) or ""):
+            break
     return []
 
 

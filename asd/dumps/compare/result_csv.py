@@ -1,8 +1,7 @@
 """The table of results, with the columns that other programs read: of tensors, of statistics, or of CRCs."""
 
 import zlib
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from asd.dumps.compare.comparison import ComparedRow
@@ -10,38 +9,39 @@ from asd.dumps.compare.first_difference import Divergence
 from asd.dumps.formats.new_file import cell_text
 from asd.dumps.formats.slots import Slot
 
-_Column = tuple[str, Callable[[ComparedRow], Any]]
+_Columns = tuple[Sequence[str], Callable[[ComparedRow], Sequence[Any]]]
+"""Titles of columns side by side, and their cells in a row."""
 _NONE = "N/A"
+_SIDES = ("NPU", "Bench")
 
 
-def _of_slots(title: str, take: Callable[[Slot], Any], sides: tuple[str, str] = ("NPU", "Bench")) -> list[_Column]:
+def _of_slots(title: str, take: Callable[[Slot], Any], sides: tuple[str, str] = _SIDES) -> _Columns:
     """Returns a column of the run under test, and one of the trusted run."""
 
-    def cell(row: ComparedRow, side: int) -> Any:
-        slot = (row.tested, row.trusted)[side]
-        return None if slot is None else take(slot)
+    def cells(row: ComparedRow) -> list[Any]:
+        return [None if slot is None else take(slot) for slot in (row.tested, row.trusted)]
 
-    return [(title.format(name), partial(cell, side=side)) for side, name in enumerate(sides)]
-
-
-def _value(slot: Slot, place: int) -> Any:
-    return slot.values[place]
+    return [title.format(name) for name in sides], cells
 
 
-def _values(row: ComparedRow, place: int) -> tuple[Any, Any]:
-    """Returns a statistic of both sides; None where it is no number."""
-    found = [None if slot is None else slot.values[place] for slot in (row.tested, row.trusted)]
-    ours, theirs = (value if isinstance(value, (int, float)) else None for value in found)
-    return ours, theirs
+def _values(row: ComparedRow) -> list[Any]:
+    """Returns the statistics of both sides."""
+    return [each for slot in (row.tested, row.trusted) for each in (_NO_VALUES if slot is None else slot.values)]
 
 
-def _difference(row: ComparedRow, place: int) -> float | None:
-    ours, theirs = _values(row, place)
+def _statistics(row: ComparedRow) -> list[Any]:
+    """Returns the differences of the statistics, the relative ones, and the statistics of both sides."""
+    values = _values(row)
+    numbers = [value if isinstance(value, (int, float)) else None for value in values]
+    pairs = list(zip(numbers[: len(_WHAT)], numbers[len(_WHAT) :], strict=True))
+    return [*(_difference(*pair) for pair in pairs), *(_relative(*pair) for pair in pairs), *values]
+
+
+def _difference(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else float(ours) - float(theirs)
 
 
-def _relative(row: ComparedRow, place: int) -> str | None:
-    ours, theirs = _values(row, place)
+def _relative(ours: float | None, theirs: float | None) -> str | None:
     if ours is None or theirs is None or (theirs == 0 != ours):
         return None
     return f"{abs((float(ours) - float(theirs)) / float(theirs)) * 100 if theirs else 0.0}%"
@@ -57,16 +57,15 @@ def _same_gradient(row: ComparedRow) -> bool | None:
     return row.tested.form.requires_grad == row.trusted.form.requires_grad
 
 
-def _metric(row: ComparedRow, name: str) -> Any:
-    return None if row.metrics is None else getattr(row.metrics, name)
+def _metrics(row: ComparedRow) -> list[Any]:
+    return [None if row.metrics is None else getattr(row.metrics, name) for name in _METRICS.values()] + _values(row)
 
 
-_BASIC: list[_Column] = [
-    ("NPU Name", lambda row: row.name),
-    ("Bench Name", lambda row: row.trusted_name),
-    *_of_slots("{} Dtype", lambda slot: slot.dtype),
-    *_of_slots("{} Tensor Shape", lambda slot: str(list(slot.shape))),
-    *_of_slots("{} Requires_grad", lambda slot: slot.requires_grad),
+_BASIC: list[_Columns] = [
+    (("NPU Name", "Bench Name"), lambda row: (row.name, row.trusted_name)),
+    _of_slots("{} Dtype", lambda slot: slot.dtype),
+    _of_slots("{} Tensor Shape", lambda slot: str(list(slot.shape))),
+    _of_slots("{} Requires_grad", lambda slot: slot.requires_grad),
 ]
 _METRICS = {
     "Cosine": "cosine",
@@ -77,15 +76,13 @@ _METRICS = {
     "Five Thousandths Err Ratio": "five_thousandths",
 }
 _WHAT = ("max", "min", "mean", "l2norm")
-_VALUES = [_of_slots(f"{{}} {what}", partial(_value, place=place)) for place, what in enumerate(_WHAT)]
-_EACH_SIDE = [pair[side] for side in (0, 1) for pair in _VALUES]
-_MIDDLE: dict[str, list[_Column]] = {
-    "tensor": [*((title, partial(_metric, name=name)) for title, name in _METRICS.items()), *_EACH_SIDE],
-    "statistics": [
-        *((f"{what} diff", partial(_difference, place=i)) for i, what in enumerate(("Max", "Min", "Mean", "L2norm"))),
-        *((f"{what}RelativeErr", partial(_relative, place=i)) for i, what in enumerate(("Max", "Min", "Mean", "Norm"))),
-        *_EACH_SIDE,
-    ],
+_NO_VALUES = (None,) * len(_WHAT)
+_EACH_SIDE = [f"{side} {what}" for side in _SIDES for what in _WHAT]
+_DIFFERENCES = ["Max diff", "Min diff", "Mean diff", "L2norm diff"]
+_RELATIVE = ["MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr"]
+_MIDDLE: dict[str, _Columns] = {
+    "tensor": ([*_METRICS, *_EACH_SIDE], _metrics),
+    "statistics": ([*_DIFFERENCES, *_RELATIVE, *_EACH_SIDE], _statistics),
     "md5": _of_slots("{} MD5", _crc, ("NPU", "BENCH")),
 }
 
@@ -111,23 +108,26 @@ class ResultTable:
     def __init__(self, mode: str, stacks: dict[str, str] | None, found: Divergence | None) -> None:
         self._stacks = stacks
         tensor = mode == "tensor"
-        self._columns: list[_Column] = [
+        reached = "Accuracy Reached or Not" if tensor else "Result"
+        self._columns: list[_Columns] = [
             *_BASIC,
-            *_MIDDLE[mode],
-            ("Requires_grad Consistent", _same_gradient),
-            ("Accuracy Reached or Not" if tensor else "Result", lambda row: row.verdict),
-            ("Err_message", lambda row: row.message),
+            _MIDDLE[mode],
+            (
+                ("Requires_grad Consistent", reached, "Err_message"),
+                lambda row: (_same_gradient(row), row.verdict, row.message),
+            ),
         ]
-        self._end: list[_Column] = [
-            *([("Data_name", _files)] if tensor else []),
-            ("Difference", lambda row: row.difference),
-            ("Bound", lambda row: row.bound),
-            ("Answer", lambda row: None if found is None else _answer(row, found)),
+        self._end: list[_Columns] = [
+            *([(("Data_name",), lambda row: (_files(row),))] if tensor else []),
+            (
+                ("Difference", "Bound", "Answer"),
+                lambda row: (row.difference, row.bound, None if found is None else _answer(row, found)),
+            ),
         ]
         self.header = [
-            *(title for title, _ in self._columns),
+            *(title for titles, _ in self._columns for title in titles),
             *(["NPU_Stack_Info"] if stacks is not None else []),
-            *(title for title, _ in self._end),
+            *(title for titles, _ in self._end for title in titles),
         ]
 
     def line(self, row: ComparedRow, entry: str, *, first: bool) -> list[Any]:
@@ -138,8 +138,8 @@ class ResultTable:
             entry: The call it belongs to, for its stack.
             first: Whether it is the call's first row, the only one with the stack.
         """
-        cells = [take(row) for _, take in self._columns]
+        cells = [cell for _, take in self._columns for cell in take(row)]
         if self._stacks is not None:
             cells.append(self._stacks.get(entry) if first else "None")
-        cells += [take(row) for _, take in self._end]
+        cells += [cell for _, take in self._end for cell in take(row)]
         return [_NONE if cell is None else cell_text(cell) if type(cell) is str else cell for cell in cells]

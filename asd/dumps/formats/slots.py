@@ -147,11 +147,15 @@ def read_entry(name: str, found: object) -> Entry:
     return Entry(name, tuple(slots), settings_in(found.get("attributes")))
 
 
+_COMPILED = {"_mutable_flags", "__parse_method__", "sequence_modified", "current_phase"}
+"""Attributes that MindSpore adds to a module or an optimizer when it compiles it: they are no settings."""
+
+
 def settings_in(found: object) -> dict[str, str] | None:
     """Returns settings as texts; None if they are not an object."""
     if not isinstance(found, dict):
         return None
-    return {printable(str(key)): _text(value) for key, value in found.items()}
+    return {printable(str(key)): _text(value) for key, value in found.items() if key not in _COMPILED}
 
 
 def _text(value: object) -> str:

@@ -117,7 +117,7 @@ PAIRS = {
     "epsilon": ({"eps": 1e-5}, {"eps": 1e-2}, HERE2, {ASKED}),
     "a little other epsilon": ({"eps": 1e-5}, {"eps": 1.1e-5}, HERE2, {ASKED}),
     "exponent": ({"power": 2}, {"power": 3}, HERE2, {ASKED}),
-    "transposed": ({"settings": {"b": True}}, {}, HERE2, {ASKED}),
+    "compiled": ({"settings": {"__parse_method__": "f", "_mutable_flags": 0}}, {}, HERE2, {SAME}),
     "a setting that one has": ({"settings": {"c": 1}}, {}, HERE2, {ASKED}),
     "a call first": ({"extra": True}, {}, HERE2, {ASKED}),
     "a call first in the trusted run": ({}, {"extra": True}, HERE2, {ASKED}),
