@@ -18,5 +18,6 @@ def write(path: Path, found: Mapping[str, Any]) -> None:
     """Writes `found` as JSON, with `measured` before it."""
     command = "python " + shlex.join(sys.orig_argv[1:]).replace(f"{_ROOT}/", "")
     about = {"commit": _COMMIT, "command": command}
-    text = json.dumps({"measured": about, **found}, indent=1, ensure_ascii=False) + "\n"
+    # what a file had before may come with `found`
+    text = json.dumps({"measured": about} | {**found, "measured": about}, indent=1, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
