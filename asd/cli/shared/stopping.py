@@ -1,5 +1,6 @@
 """Ends a command by a signal: one that follows something, or one inside MindSpore."""
 
+import _thread
 import contextlib
 import os
 import signal
@@ -15,9 +16,13 @@ def stopped(then: Callable[[], None] = lambda: None) -> Iterator[threading.Event
     """Yields an event that SIGTERM sets, followed by a call of `then`; only in the main thread."""
     stop = threading.Event()
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def ask() -> None:
         stop.set()
         then()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        # The main thread may hold the event's lock just now, in `wait`, and would wait for itself for ever.
+        _thread.start_new_thread(ask, ())
 
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -19,6 +19,7 @@ import pytest
 from asd import Level
 from asd.cli import main
 from asd.cli.shared.isolation import IsolationLog
+from asd.cli.shared.stopping import stopped
 from asd.exporters.run_files.event_log import EventLog, read_events
 from asd.handler.db.store import events_file, state_file
 from asd.handler.model.decision import ACTIONS
@@ -133,7 +134,10 @@ def test_a_dry_run_says_what_it_would_do(tmp_path, capfd):
     assert kinds(tmp_path) == [("isolation", "Ascend:3")]
 
 
-def test_the_breaker_is_reset_by_hand(tmp_path, capfd):
+def test_the_breaker_is_reset_by_hand_where_a_handler_was_and_nowhere_else(tmp_path, capfd):
+    assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 1
+    assert capfd.readouterr().err.startswith(f"asd: {tmp_path}/handler.sqlite ")
+    assert list(tmp_path.iterdir()) == []
     write(tmp_path, *(persistent(rank=rank, host=f"node{rank}", device=f"Ascend:{rank}") for rank in range(3)))
     assert once(tmp_path) == 0
     assert kinds(tmp_path) == [("isolation", "Ascend:0"), ("isolation", "Ascend:1")]
@@ -144,12 +148,6 @@ def test_the_breaker_is_reset_by_hand(tmp_path, capfd):
     write(tmp_path, persistent(2, rank=2, host="node2", device="Ascend:2"))
     assert once(tmp_path) == 0
     assert kinds(tmp_path)[2:] == [("isolation", "Ascend:2")]
-
-
-def test_a_breaker_is_reset_where_a_handler_was_and_nowhere_else(tmp_path, capfd):
-    assert main(["handler", "--reset-breaker", "--run-dir", str(tmp_path)]) == 1
-    assert capfd.readouterr().err.startswith(f"asd: {tmp_path}/handler.sqlite ")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("gone", ["handler.sqlite", "handler.sqlite.lock"])
@@ -165,13 +163,16 @@ def test_a_handler_whose_database_or_lock_was_removed_acts_no_more_and_says_so(t
     assert kinds(tmp_path) == []
 
 
-def test_a_database_that_fails_when_the_handler_counts_is_one_sentence(tmp_path, monkeypatch, capfd):
-    def fails(*_):
-        raise sqlite3.DatabaseError("disk I/O error")
+def test_sigterm_is_heeded_while_the_main_thread_holds_the_lock_of_the_event():
+    with stopped() as stop, stop._cond:  # as `wait` does for a moment
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.wait(10)
 
-    monkeypatch.setattr("asd.cli.act.handler.HandlerCounts.look", fails)
+
+def test_a_database_that_fails_when_the_handler_counts_is_one_sentence(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("asd.cli.act.handler.HandlerCounts.look", lambda *_: sqlite3.connect(tmp_path / "no" / "file"))
     assert once(tmp_path) == 1
-    assert f"{tmp_path}/handler.sqlite can't be used: disk I/O error" in capfd.readouterr().err
+    assert f"{tmp_path}/handler.sqlite can't be used: unable to open database file" in capfd.readouterr().err
 
 
 def test_an_isolation_that_could_not_be_published_is_no_success(tmp_path):
@@ -262,8 +263,7 @@ def readiness(url):
 
 def test_a_handler_that_can_not_write_down_what_it_knows_is_not_ready_and_says_why(tmp_path):
     write(tmp_path, event(1))
-    command = ["--run-dir", tmp_path, "--metrics", "127.0.0.1:0"]
-    with start(*command) as process:
+    with start("--run-dir", tmp_path, "--metrics", "127.0.0.1:0") as process:
         try:
             url = process.stderr.readline().split()[-1].replace("/metrics", "/readyz")
             wait_for(lambda: readiness(url)[0] == 200)
