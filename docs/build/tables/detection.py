@@ -35,8 +35,8 @@ WORDS = {
         "none": "healthy trainings: {} of {} checks (at most {} per million, {} steps)",
         "early": "before a fault: {} of {} trainings ({:.1f} to {:.1f} %)",
         "zero": "none in a million",
-        "cost": "memory traffic added, % of a step ([computed](docs/costs.md#what-it-costs-on-a-device): "
-        "Llama-2 7B by type of its weights, Qwen3-30B-A3B; 910B)",
+        "cost": "time of the added memory traffic, % of a step ([computed](docs/costs.md#what-it-costs-on-a-device) "
+        "for a 910B: Llama-2 7B with weights of each type; experts: Qwen3-30B-A3B)",
         "graph alone": "compiled graph alone",
         "layouts": "{}: {}",
         "processor": "processor time of a step with detection, as a multiple of one without, on this CPU",
@@ -69,7 +69,7 @@ WORDS = {
         "none": "正常训练：{1} 次检查中 {0} 次（每百万次不超过 {2} 次，{3} 步）",
         "early": "注入故障之前：{1} 次训练中 {0} 次（{2:.1f} 至 {3:.1f} %）",
         "zero": "百万次检查中为零",
-        "cost": "全部检测读写的字节占一步的比例（[计算得出](docs/costs.md#what-it-costs-on-a-device)：910B 上的 "
+        "cost": "全部检测读写数据的时间占一步时间的比例（[计算得出](docs/costs.md#what-it-costs-on-a-device)：910B 上的 "
         "Llama-2 7B（按权重类型）与 Qwen3-30B-A3B）",
         "graph alone": "仅编译后的图",
         "layouts": "{}：{}",
