@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import inf, isfinite, isnan
 from typing import Any
 
@@ -15,6 +16,8 @@ HELD, NOT_HELD, SHOWN, NOT_TRIED = "held", "did not hold", "shown", "not tried"
 AIM = 1.03
 """Most time of a step with detection to that without, of steps that take at least `_SHORT` seconds on a device."""
 _SHORT, _MOST_EVENTS = 0.1, 16
+_ENOUGH = 3
+"""Trainings of each kind that tell a change from bits that vary, at least."""
 HEADS = ("injected", "reported", "in its step", "refused", "named", "verdict", "weights in the end")
 """Heads of the cells that `judge` fills in, before the outcome."""
 OUTCOMES = {
@@ -62,39 +65,49 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained],
     if len(bare) < 2 or not watched:
         part.said.append("too few trainings ended within --minutes, or under detection")
         return part
-    apart = [_distance(bare[i], each) for i in range(len(bare)) for each in bare[i + 1 :]]
+    apart, spread = _farthest(bare), _farthest(watched)
     with_it = [min(_distance(each, other) for other in bare) for each in watched]
-    part.numbers |= {"apart_without": max(apart), "apart_with": max(with_it), "trainings": len(bare) + len(watched)}
+    part.numbers |= {"apart_without": apart, "apart_with": max(with_it), "trainings": len(bare) + len(watched)}
     losses, seeded = bare[0].records[0]["losses"], all(each.records[0]["seeded"] for each in bare)
     compared = " and ".join(["losses"] * (set(losses) != {None}) + ["weights"] * bool(bare[0].records[0]["sample"]))
     if not compared:
         part.state = SHOWN
         part.said.append("nothing can be compared: no weights are known, and no losses (pass them to StepMonitor.step)")
         return part
-    if max(apart) == 0:
+    if apart == 0:
         same = max(with_it) == 0
+        part.state = HELD if same else NOT_HELD
         part.said.append(
             f"{compared} of {len(watched)} trainings with detection are {'equal' if same else 'NOT equal'} bit for "
             f"bit to those of {len(bare)} without"
         )
-    elif in_place or not seeded or not _starts_alike(bare) or max(apart) == inf:
+    elif in_place or not seeded or not _starts_alike(bare) or apart == inf:
         part.state = SHOWN
         why = "they may continue from files of one another" if in_place else "mindspore.set_seed is not called"
         why = f" ({why})" if in_place or not seeded else ""
-        how = "begin differently" if why or max(apart) < inf else "are infinitely far apart, as by NaN in one of them"
+        how = "begin differently" if why or apart < inf else "are infinitely far apart, as by NaN in one of them"
         part.said.append(f"trainings without detection {how}{why}, so nothing can be compared")
         part.advice = (
             "Set a seed for weights and data, begin from no checkpoint of a run before, and run the drill again."
         )
         return part
     else:
-        same = max(with_it) <= 2 * max(apart)
+        far = [each for each in with_it if each > 2 * apart]
         part.said.append(
-            f"device or data do not repeat their bits: trainings without detection are up to {max(apart):.2g} apart, "
-            f"those with detection up to {max(with_it):.2g} from the nearest of them (relative; twice is allowed)"
+            f"device or data do not repeat their bits: trainings without detection are up to {apart:.2g} apart, those "
+            f"with detection {spread:.2g}, and up to {max(with_it):.2g} from the nearest one without (relative)"
         )
-    part.state = HELD if same else NOT_HELD
-    if not same:
+        # One last bit decides at a ReLU or a maximum: trainings come in clusters, with detection and without.
+        is_apart = min(len(bare), len(watched)) >= _ENOUGH and min(with_it) > 2 * max(apart, spread)
+        part.state = HELD if not far else NOT_HELD if is_apart or inf in far else SHOWN
+        if part.state == SHOWN:
+            part.said.append(
+                f"{len(far)} of {len(watched)} with detection are more than twice as far from those without as these "
+                "are apart, which may be chance"
+            )
+            part.advice = f"Run it again with --pairs {2 * max(len(bare), _ENOUGH)}: a change is in all of them."
+    part.numbers["noise"] = 2 * apart
+    if part.state == NOT_HELD:
         part.advice = "Detection has changed a number: send the JSON to the authors; use ASD_PROTECTION=document."
     return part
 
@@ -148,6 +161,11 @@ def count_alarms(watched: Sequence[Trained]) -> DrillPart:
             "passes, record values with ASD_OPTIONS=record:1 and run `asd tune`."
         )
     return part
+
+
+def _farthest(trainings: Sequence[Trained]) -> float:
+    """Returns how far these trainings are apart at most."""
+    return max((_distance(one, other) for one, other in combinations(trainings, 2)), default=0.0)
 
 
 def _distance(one: Trained, other: Trained) -> float:

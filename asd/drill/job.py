@@ -226,7 +226,7 @@ class Drill:
         part.rows = [["outcome", "target", "change", "how long", *conclusions.HEADS]]
         faults = [each for each in _FAULTS if ranks > 1 or not each.startswith("sum")]
         same, unknown = self.parts["same"], 0.0 if healthy[0].records[0]["seeded"] else nan
-        noise = nan if same.state == SHOWN else 2 * float(same.numbers.get("apart_without", unknown))
+        noise = float(same.numbers.get("noise", nan if same.state == SHOWN else unknown))
         for number in range(self.job.faults):
             if not self._trainings.has_time():
                 break

@@ -69,8 +69,8 @@ WORDS = {
         "none": "正常训练：{1} 次检查中 {0} 次（每百万次不超过 {2} 次，{3} 步）",
         "early": "注入故障之前：{1} 次训练中 {0} 次（{2:.1f} 至 {3:.1f} %）",
         "zero": "百万次检查中为零",
-        "cost": "全部检测读写数据的时间占一步时间的比例（[计算得出](docs/costs.md#what-it-costs-on-a-device)：910B 上的 "
-        "Llama-2 7B（按权重类型）与 Qwen3-30B-A3B）",
+        "cost": "全部检测读写数据的时间占一步时间的比例（[计算得出](docs/costs.md#what-it-costs-on-a-device)：910B "
+        "上的 Llama-2 7B（按权重类型）与 Qwen3-30B-A3B）",
         "graph alone": "仅编译后的图",
         "layouts": "{}：{}",
         "processor": "本机 CPU 上开启检测的一步与不开启时的处理器时间之比",
