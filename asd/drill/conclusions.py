@@ -105,7 +105,8 @@ def compare_numbers(all_bare: Sequence[Trained], all_watched: Sequence[Trained],
                 f"{len(far)} of {len(watched)} with detection are more than twice as far from those without as these "
                 "are apart, which may be chance"
             )
-            part.advice = f"Run it again with --pairs {2 * max(len(bare), _ENOUGH)}: a change is in all of them."
+            pairs = 2 * max(len(bare), _ENOUGH)
+            part.advice = f"Run it again with --pairs {pairs}: what detection changes, it changes in all trainings."
     part.numbers["noise"] = 2 * apart
     if part.state == NOT_HELD:
         part.advice = "Detection has changed a number: send the JSON to the authors; use ASD_PROTECTION=document."
