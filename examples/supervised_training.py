@@ -33,7 +33,7 @@ def train():
     folder = Path(os.environ["ASD_RUN_DIR"]).absolute() / f"checkpoints-{get_rank()}"
     checkpoint = checkpoint_to_resume(folder, rank=get_rank())
     if checkpoint is not None:
-        ms.load_param_into_net(optimizer, ms.load_checkpoint(str(checkpoint)))
+        ms.load_param_into_net(optimizer, ms.load_checkpoint(str(checkpoint), net))
     done = int(optimizer.global_step.asnumpy()[0])
     rows = np.random.default_rng(get_rank()).normal(size=(4 * STEPS, 8)).astype(np.float32)[4 * done :]
     data = ms.dataset.GeneratorDataset([(row, row[:1]) for row in rows], ["x", "y"], shuffle=False).batch(4)

@@ -67,7 +67,7 @@ class Drill:
     def __init__(self, job: DrillJob, events_of: Callable[[Path], list[Event]], tell: Callable[[str], None]) -> None:
         self.job, self._tell = job, tell
         self.parts = {name: DrillPart() for name in ("fits", "same", "cost", "finds", "quiet", "reaches")}
-        self.parts["reaches"].said.append("no lasting fault was tried to its end")
+        self.parts["reaches"].said.append("no permanent fault was tried to its end")
         self._work, self._trainings = job.work, Trainings(job, events_of)
         self._train, self._began = self._trainings.train, time.monotonic()
         self._held, self._before = held(), files_of(Path.cwd(), _MOST_FILES)
@@ -233,7 +233,7 @@ class Drill:
             self._tell(f"fault {number + 1} of {self.job.faults}")
             target, _, rest = faults[number % len(faults)].partition(":")
             trained = self._strike(f"{target}:.:{rest}:seed={number}", ranks if target != "sum" else 1)
-            how_long = "now and then" if "chance" in rest else "lasting" if "duration" in rest else "once"
+            how_long = "intermittent" if "chance" in rest else "permanent" if "duration" in rest else "transient"
             *cells, outcome = conclusions.judge(trained, healthy, noise)
             part.rows.append([outcome, target, rest.partition(":")[0], how_long, *cells])
             counts[outcome] += 1
@@ -246,7 +246,7 @@ class Drill:
             part.state = NOT_HELD if counts["missed"] or counts["failed"] else SHOWN if counts["unseen"] else HELD
 
     def _strike(self, fault: str, ranks: int) -> Trained:
-        """Trains with a fault, of the last rank; with the first lasting one an agent and a handler run beside it."""
+        """Trains with a fault, of the last rank; with the first permanent one an agent and a handler run beside it."""
         reaches, rank = self.parts["reaches"], f":rank={ranks - 1}" if ranks > 1 else ""
         text = f"{fault}:step={max(2, self._trainings.steps * 5 // 8)}{rank}"
         if reaches.state != NOT_TRIED or "duration" not in fault or "chance" in fault:

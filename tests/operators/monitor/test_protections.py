@@ -166,7 +166,7 @@ def test_the_command_line_tells_it_from_the_status_file(graph, tmp_path, capsys)
     train_model(net, nn.Adam(net.trainable_params(), 1e-3), dataset(range(3)), StepMonitor(config))
     assert main(["env", "--training", "--run-dir", str(tmp_path)]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.startswith("rank 0 on CPU:0, run ")
+    assert (head[:21], {*re.findall("detectors:([a-z+]*)", str(rows))}) == ("rank 0 on CPU:0, run ", {"state+checksum"})
     states = {name: state for name, state, *_ in (re.split("  +", row) for row in rows)}
     assert states.items() >= {"checked tensors": "on", "sampled results": "missing", "replay": "off"}.items()
     assert len(states) == len(rows) > 12  # one row a protection
