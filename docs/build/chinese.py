@@ -43,7 +43,7 @@ SETTINGS = {
 VALID = {
     "NPU_ASD_ENABLE": "`0`、`1`、`2`、`3`",
     "NPU_ASD_UPPER_THRESH": "两个整数，均为 3 至 9223372036854775807，且第一个大于第二个，例如 `1000000,10000`",
-    "NPU_ASD_SIGMA_THRESH": "两个整数，均为 3 至 9223372036854775807，且第一个大于第二个，例如 `1000000,10000`",
+    "NPU_ASD_SIGMA_THRESH": "两个整数，均为 3 至 9223372036854775807，且第一个大于第二个，例如 `100000,5000`",
     "ASD_ON_ANOMALY": "`log`、`skip`、`stop`",
     "ASD_PROTECTION": "`full`、`document`",
     "ASD_RULE": "、".join(f"`{name}`" for name in RULES),
